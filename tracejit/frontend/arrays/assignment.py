@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import DTypeError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, in_memory, promotion, selection
+from tracejit.frontend.arrays import dispatch, in_memory, padded_slices, promotion, selection
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.indexing import (
     BASIC,
+    INTEGER,
     Picked,
     check_mask,
     expand_scalar_masks,
@@ -39,9 +40,13 @@ from tracejit.frontend.arrays.indexing import (
     numbers_as_arrays,
     picked,
     view_of,
+    with_numbers,
 )
 from tracejit.frontend.arrays.views import broadcasted, dropped
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.trace import Trace
 from tracejit.ops import (
     add,
     imag,
@@ -60,6 +65,10 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     """Implement ``x[index] = value``. All arrays that share the memory of `x` see the write."""
     components = expanded(x, index)
     if BASIC.issuperset(map(type, components)) or not any(map(is_advanced, components)):
+        if type(thread.trace) is Trace:
+            components = with_numbers(components)
+            if _write_between(x, components, value):
+                return
         indices = numbers_as_arrays(x, components)
         if indices is not None and indices[0] is x:
             _write_picked(x, picked(x, indices[1], is_split(index)), _as_content(x, value))
@@ -101,6 +110,22 @@ def _squeezed(name: str, value: Any, shape: tuple[int, ...]) -> Any:
             user_location(),
         )
     return dropped(value, *range(extra))
+
+
+def _write_between(x: ArrayCore, components: list[Any], value: Any) -> bool:
+    """Write to a slice between numbers that vary from call to call, as `padded_slices` does. Return False,
+    without a write, for other components of a basic index. A trace is recorded.
+    """
+    lead = next((i for i, part in enumerate(components) if type(part) is slice), None)
+    if lead is None or NumberProxy not in (type(components[lead].start), type(components[lead].stop)):
+        return False
+    if not INTEGER.issuperset(map(type, components[:lead])):
+        return False
+    if not all(map(padded_slices.is_full, components[lead + 1 :])):
+        return False
+    rows = [*components[:lead], *[slice(None)] * (len(components) - lead)]
+    target = ArrayCore.concrete(x._storage, view_of(x, rows)) if lead else x
+    return padded_slices.assign_between(target, components[lead], _as_content(x, value))
 
 
 # -- masks ---------------------------------------------------------------------------------------------------

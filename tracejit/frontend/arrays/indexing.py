@@ -169,7 +169,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     components = expanded(x, index)
     if BASIC.issuperset(map(type, components)) or not any(map(is_advanced, components)):
         if type(thread.trace) is Trace:
-            components = _with_numbers(components)
+            components = with_numbers(components)
             between = padded_slices.between_numbers(x, components)
             if between is not None:
                 return between
@@ -203,7 +203,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     return _gather(x, integer_arrays(x, components), is_split(index))
 
 
-def _with_numbers(components: list[Any]) -> list[Any]:
+def with_numbers(components: list[Any]) -> list[Any]:
     """Replace array elements that are bounds of the only such slice in a basic index by run-time numbers.
 
     No loop surrounds the looks: the state of the body would be unknown there (see `look_loops.states`).

@@ -10,7 +10,8 @@ array is repeated where the array ends earlier.) Operations that do not need the
 ones and reductions, apply to all elements and respect the mask; see `selection`. A path is thus recorded for
 each bucket, not for each length.
 
-A padded slice is a copy where NumPy returns a view (see `recording.picks`).
+A padded slice is a copy where NumPy returns a view (see `recording.picks`). An assignment to such a slice,
+``x[lo:hi] = y``, scatters as many elements as the bucket contains, the last one several times.
 
 >>> import tracejit as tj
 >>> head = tj.jit(lambda x, n: x[: int(n)].sum())
@@ -28,15 +29,15 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.arrays import dispatch
-from tracejit.frontend.arrays.selection import Selection, filled, with_dimensions
-from tracejit.frontend.arrays.views import sliced
+from tracejit.frontend.arrays.selection import Selection, filled, selection_of, with_dimensions
+from tracejit.frontend.arrays.views import broadcasted, sliced
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.ranges.ranges import site_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.segments import MAX_SHARED_BUCKET
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.types import Device
-from tracejit.ops import add, gather, iota, less, maximum, minimum
+from tracejit.ops import add, gather, iota, less, maximum, minimum, scatter, where
 
 INT64 = np.dtype("int64")
 
@@ -99,11 +100,53 @@ def between_numbers(x: Any, components: list[Any]) -> Any:
     if type(start) is int and type(stop) is int:
         return sliced(x, 0, start, max(start, stop))
     count: Any = stop - start
-    length = max(count._value, 0)
-    capacity = thread.trace.slice_capacity(site_of(sys._getframe()), length)
+    capacity = _capacity(count)
     if capacity:
         return _padded(x, start, count, capacity)
-    return _of_length(x, start, count, length)
+    return _of_length(x, start, count, max(count._value, 0))
+
+
+def assign_between(x: Any, part: slice, value: Any) -> bool:
+    """Assign to ``x[part]`` if that is a slice between numbers that vary from call to call. Return False,
+    without a write, for other slices, and if the value has an extent that the slice does not have.
+
+    value: an array of the dtype of `x`.
+    """
+    bounds, padded = bounds_between(thread.trace, part, x.shape[0]), selection_of(value)
+    if bounds is None or (padded is not None and type(padded) is not PaddedSlice):
+        return False
+    content = value if padded is None else padded.content
+    fits = content.ndim == x.ndim if padded is not None else content.ndim < x.ndim or content.shape[0] == 1
+    inner = content.shape[1:] if content.ndim == x.ndim else content.shape
+    if not fits or any(n not in (1, m) for n, m in zip(inner[::-1], x.shape[:0:-1], strict=False)):
+        return False
+    count: Any = bounds[1] - bounds[0]
+    if type(count) is int:
+        return False
+    if type(padded) is PaddedSlice:
+        if padded.count._value != count._value or padded.count != count:
+            return False
+        capacity = padded.mask.size
+    else:
+        content, capacity = broadcasted(content, (1, *x.shape[1:])), _capacity(count)
+        while capacity and not count <= capacity:
+            capacity *= 2
+        if not capacity:
+            return False
+    # A place beyond the last element repeats that one; without any element, the array's own is stored.
+    places = dispatch.emit(iota, size=capacity, device=x.device)
+    length = dispatch.full(count, (), INT64, x.device, "index")
+    places = dispatch.apply(minimum, places, dispatch.apply(maximum, dispatch.apply(add, length, -1), 0))
+    rows = _shifted(places, bounds[0], x.shape[0], x.device)
+    shape = (capacity, *x.shape[1:])
+    if content.shape[0] == 1:
+        stored = broadcasted(content, shape)
+    else:
+        stored = broadcasted(dispatch.emit(gather, content, places, axis=0), shape)
+    is_empty = with_dimensions(dispatch.apply(less, length, 1), x.ndim)
+    stored = dispatch.apply(where, is_empty, dispatch.emit(gather, x, rows, axis=0), stored)
+    dispatch.write(x, dispatch.emit(scatter, x, stored, rows, axis=0))
+    return True
 
 
 def bounds_between(trace: Any, part: slice, extent: int) -> tuple[Any, Any] | None:
@@ -124,10 +167,20 @@ def positions(start: Any, length: int, extent: int, device: Device) -> Any:
     They are in range whatever the start is: an iteration of a native loop computes them even if its checks of
     the start fail, which ends the loop and discards the results.
     """
+    return _shifted(dispatch.emit(iota, size=length, device=device), start, extent, device)
+
+
+def _shifted(places: Any, start: Any, extent: int, device: Device) -> Any:
+    """Return places in a slice as positions in the dimension, for a slice from `start` on."""
     first = dispatch.full(start, (), INT64, device, "index")
     first = dispatch.apply(minimum, dispatch.apply(maximum, first, 0), extent)
-    places = dispatch.apply(add, dispatch.emit(iota, size=length, device=device), first)
-    return dispatch.apply(minimum, places, extent - 1)
+    return dispatch.apply(minimum, dispatch.apply(add, places, first), extent - 1)
+
+
+def _capacity(count: Any) -> int:
+    """Return `Trace.slice_capacity` of a slice with `count` elements, at the user's position in the code."""
+    capacity: int = thread.trace.slice_capacity(site_of(sys._getframe()), max(count._value, 0))
+    return capacity
 
 
 def is_full(part: Any) -> bool:

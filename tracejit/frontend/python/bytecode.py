@@ -305,6 +305,22 @@ def strings_in(constants: tuple[object, ...]) -> list[str]:
     return strings
 
 
+def attributes_after(code: types.CodeType, roots: Set[str], name: str) -> set[str]:
+    """Return the attributes that `code` reads from ``root.name`` for globals `roots`, and "" if it uses
+    ``root.name`` in any other way, or attributes with this name of other variables called like a root.
+
+    >>> sorted(attributes_after((lambda: os.path.join(os.path.sep)).__code__, {"os"}, "path"))
+    ['join', 'sep']
+    """
+    found = set()
+    sequence = _without(code, "PUSH_NULL", "NOP")
+    for root, load, following in zip(sequence, sequence[1:], sequence[2:], strict=False):
+        if load.opname in _ATTRIBUTES and load.argval == name and root.argval in roots:
+            is_direct = root.opname in _GLOBAL_LOADS and following.opname in _ATTRIBUTES
+            found.add(following.argval if is_direct else "")
+    return found
+
+
 def mention(all_codes: set[types.CodeType], name: str) -> str | None:
     """Return the first ``file:line`` at which one of the code objects mentions `name`, or None."""
     lines = [

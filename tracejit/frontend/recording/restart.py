@@ -43,6 +43,7 @@ class Assumptions:
               too.
     counted:  iteration counters are run-time numbers (see `look_loops.counters`). None: not needed so far.
     math:     functions of `math` compute with run-time numbers.
+    generators: `numpy.random.default_rng` returns generators whose numbers are constants of the trace.
     functions: `float` and the like are replaced in functions that the body accesses by name, and only calls.
     picks:    numbers that the body reads from arrays, or counts iterations with, index as arrays do (see
               `picks`).
@@ -67,6 +68,7 @@ class Assumptions:
     spares_guards: bool = False
     counted: bool | None = None
     math: bool = False
+    generators: bool = False
     functions: bool = True
     picks: bool = True
     reached: set[int] = field(default_factory=set)
@@ -102,6 +104,7 @@ class Restart(BaseException):
         spares_guards: bool | None = None,
         counted: bool | None = None,
         math: bool | None = None,
+        generators: bool | None = None,
         functions: bool | None = None,
         picks: bool | None = None,
         rolled: bool | None = None,
@@ -119,6 +122,7 @@ class Restart(BaseException):
             "spares_guards": spares_guards,
             "counted": counted,
             "math": math,
+            "generators": generators,
             "functions": functions,
             "picks": picks,
             "rolled": rolled,

@@ -21,6 +21,7 @@ from tracejit.frontend.signature.slots import Attribute, ClosureCell, Global, Sl
 from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins
 from tracejit.frontend.surroundings.numpy_module import NUMPY
+from tracejit.frontend.surroundings.random_module import RANDOM
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.ir.types import DTYPES
 
@@ -69,7 +70,9 @@ class InstalledStandIns:
         """Install the stand-in for NumPy or `math`, or for one of their functions, if the trace uses it."""
         trace, value = self.arguments.trace, slot.value
         trace.body.names_math |= MATH.stand_in(value) is not None
-        for stand_ins, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.assumed.math)):
+        is_numpy_used = trace.recorded_numpy or trace.assumed.generators
+        used = (NUMPY, is_numpy_used), (RANDOM, trace.assumed.generators), (MATH, trace.assumed.math)
+        for stand_ins, is_used in used:
             stand_in = stand_ins.stand_in(value)
             if stand_in is not None and is_used and not self.numbers.concrete:
                 slot.replace(stand_in)

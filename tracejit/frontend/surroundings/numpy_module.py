@@ -29,6 +29,7 @@ from tracejit.frontend.arrays.makers import MAKERS
 from tracejit.frontend.python.bytecode import codes, facts, handles_errors
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings.module_stand_ins import StandIns
+from tracejit.frontend.surroundings.random_module import RANDOM
 
 TELLS = frozenset(
     ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "isscalar"]
@@ -74,7 +75,7 @@ def is_recorded() -> bool:
     return thread.trace is not None and bool(thread.trace.recorded_numpy)
 
 
-NUMPY = StandIns(np, RECORDED, is_recorded)
+NUMPY = StandIns(np, RECORDED, is_recorded, {"random": RANDOM})
 
 
 def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:

@@ -70,6 +70,7 @@ from tracejit.frontend.surroundings.members import (
     class_slot,
 )
 from tracejit.frontend.surroundings.numpy_module import NUMPY
+from tracejit.frontend.surroundings.random_module import RANDOM
 
 MAX_VALUES = 8  # items of built-in types that are checked one by one; longer ones by their content
 MAX_STORED_VALUES = 64  # the same limit for containers of which code stores items
@@ -87,8 +88,11 @@ class Reach:
     shadows:  pairs of globals and names of builtins that are absent from these globals.
     """
 
-    def __init__(self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int]):
+    def __init__(
+        self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int], *, follows_generators: bool
+    ):
         self.code, self.numbers, self.rebuilt = code, numbers, rebuilt
+        self.follows_generators = follows_generators and not numbers.concrete
         self.slots: dict[Any, Slot] = {}
         self.refused: list[Slot] = []
         self.followed: list[Followed] = []
@@ -151,7 +155,7 @@ class Reach:
             return
         self._fresh.append(slot)
         # The slot may contain a stand-in installed by another thread that is recording.
-        original = MATH.original(NUMPY.original(numpy_views.original_of(slot.value)))
+        original = MATH.original(RANDOM.original(NUMPY.original(numpy_views.original_of(slot.value))))
         value = slot.value = slot.given = unproxied(numbers_found.original_of(original))
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
@@ -166,6 +170,9 @@ class Reach:
         if isinstance(value, (NDArray, *VALUES)):
             return
         self.code.note_name(slot)
+        if value is np.random.default_rng and self._is_replaced(slot):
+            self._fixed(slot)
+            return
         alias = self._vars.get(id(value))
         if alias is not None:
             slot.alias = alias
@@ -182,6 +189,11 @@ class Reach:
             self.refuse(slot, f"is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check")
         else:
             self._object(slot)
+
+    def _is_replaced(self, slot: Slot) -> bool:
+        """Whether the body finds a stand-in for `numpy.random.default_rng` there (see `random_module`)."""
+        is_global = isinstance(slot, Global) and slot.assignable
+        return self.follows_generators and (is_global or slot.holder is np.random)
 
     def _bind(self, slot: Slot) -> Expr:
         """Return the variable to which a replay binds the slot's value, creating it if needed."""
@@ -278,7 +290,8 @@ class Reach:
 
     def _module(self, slot: Slot) -> None:
         module = slot.value
-        if module.__name__.startswith("numpy.random"):
+        is_random = module.__name__.startswith("numpy.random")
+        if is_random and not (slot.holder is np and self.follows_generators):
             self.refuse(slot, "gives other numbers on every call", "use tj.random")
         else:
             self.followed.append(FollowedModule(module, self._bind(slot), slot.path))

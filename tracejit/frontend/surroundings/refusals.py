@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.python.bytecode import computed_access, facts, mention
+from tracejit.frontend.python.bytecode import attributes_after, computed_access, facts, mention
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.surroundings import numpy_module
+from tracejit.frontend.surroundings import numpy_module, random_module
 from tracejit.frontend.surroundings.executed import ExecutedCode
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.frontend.surroundings.reads import Reads
@@ -29,7 +31,9 @@ def refuse_type_questions(trace: Trace, code: types.CodeType) -> None:
         trace.give_up(what, "create them with functions of tj instead of NumPy's")
 
 
-def refuse_names(trace: Trace, code: types.CodeType, executed: ExecutedCode) -> None:
+def refuse_names(
+    trace: Trace, code: types.CodeType, namespace: dict[str, Any], executed: ExecutedCode
+) -> None:
     """Abort the recording if code accesses values that cannot be determined from the names it mentions."""
     remedy = "refer to the value by its own name"
     names = facts(code)
@@ -37,9 +41,15 @@ def refuse_names(trace: Trace, code: types.CodeType, executed: ExecutedCode) -> 
         name = min(inner)
         what = f"the body uses {name}, which a replay cannot follow"
         trace.give_up(what, remedy, line=mention({code}, name))
+    if random_module.names_default_rng(namespace, names.globals) and not trace.assumed.generators:
+        raise Restart(generators=True)
     if "random" in names.attributes:
         imports_numpy = (0, "numpy") in names.imports
-        if imports_numpy or any((name, "random") in names.uses for name in executed.names_of(np)):
+        roots = set(executed.names_of(np))
+        if not imports_numpy and attributes_after(code, roots, "random") == {"default_rng"}:
+            if not trace.assumed.generators and not trace.numbers.concrete:
+                raise Restart(generators=True)
+        elif imports_numpy or any((name, "random") in names.uses for name in roots):
             what = "numpy.random gives other numbers on every call"
             trace.give_up(what, "use tj.random", line=mention({code}, "random"))
     if accessor := computed_access(code):

@@ -37,10 +37,13 @@ class Surroundings:
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
         self.code = ExecutedCode()
-        self.reach = Reach(self.code, arguments.trace.numbers, arguments.originals)
+        trace = arguments.trace
+        self.reach = Reach(
+            self.code, trace.numbers, arguments.originals, follows_generators=trace.assumed.generators
+        )
         self.reads = Reads(self.code)
         self.stand_ins = InstalledStandIns(self.reach, arguments)
-        self.changes = Changes(self.reach, self.reads, arguments.trace.assumed.stores)
+        self.changes = Changes(self.reach, self.reads, trace.assumed.stores)
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Visit the values named by a function that is about to run for the first time. Abort the recording
@@ -50,13 +53,13 @@ class Surroundings:
         is_known = self.reach.visit_code(code, namespace)
         self.stand_ins.install()
         self.stand_ins.check_functions()
-        trace.body.makes_arrays |= numpy_module.makes_arrays(code, namespace)
+        trace.body.makes_arrays |= trace.assumed.generators or numpy_module.makes_arrays(code, namespace)
         refuse_type_questions(trace, code)
         if self.stand_ins.aliased and self.code.mentions.compares:
             raise Restart(aliased=self.stand_ins.aliased)
         is_generated = is_made_by_dataclass(code)
         if not is_generated:
-            refuse_names(trace, code, self.code)
+            refuse_names(trace, code, namespace, self.code)
         refuse_slots(trace, self.reach, self.reads)
         if not is_known and not is_generated:
             refuse_unknown_closure(trace, code)
