@@ -31,7 +31,7 @@ from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch, dlpack, fft, linalg, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
-from tracejit.frontend.arrays.functions import NAMESPACE, UFUNCS, elementwise
+from tracejit.frontend.arrays.functions import NAMESPACE, UFUNCS, elementwise, manipulation
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.recording import thread
@@ -148,6 +148,7 @@ ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
 SPACES: dict[str, dict[str, Any]] = {
     "numpy.linalg": {name: getattr(linalg, name) for name in linalg.__all__},
     "numpy.fft": {name: getattr(fft, name) for name in fft.__all__},
+    "numpy.lib.stride_tricks": {"sliding_window_view": manipulation.sliding_window_view},
 }
 """NumPy's submodules of functions, and the counterparts of their names."""
 

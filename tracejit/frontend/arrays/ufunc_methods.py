@@ -28,6 +28,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import UFUNCS, movement, reductions, scans, sorting
 from tracejit.frontend.arrays.views import broadcasted, selected, sliced
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import thread
 from tracejit.ir.types import DTYPES, is_floating
 
 Function = Callable[..., Any]
@@ -264,8 +265,9 @@ def at(ufunc: np.ufunc, function: Function, x: Any, index: Any, /, *values: Any)
     once per pass; the number of passes needs a look at the indices.
     """
     name = f"{ufunc.__name__}.at"
-    if not isinstance(x, ArrayCore):
-        raise _refuse(name, "cannot change a NumPy array by NDArrays; make it one with tj.asarray")
+    if isinstance(x, np.ndarray):
+        _at_of_numpy(ufunc, name, x, index, values)
+        return
     if len(values) != ufunc.nin - 1:
         raise _refuse(name, f"takes {ufunc.nin + 1} arguments")
     array: Any = x
@@ -280,6 +282,18 @@ def at(ufunc: np.ufunc, function: Function, x: Any, index: Any, /, *values: Any)
     else:
         changed = _in_passes(function, flat, positions, operands)
     dispatch.write(array, changed.reshape(array.shape), f"numpy.{name}")
+
+
+def _at_of_numpy(ufunc: np.ufunc, name: str, x: np.ndarray, index: Any, values: tuple[Any, ...]) -> None:
+    """Change a NumPy array at NDArrays of indices, or by NDArrays of values."""
+    if thread.trace is not None:
+        thread.trace.refuse_fill(f"numpy.{name}")
+    components = index if isinstance(index, tuple) else (index,)
+    components, values = (
+        tuple(each.numpy() if isinstance(each, ArrayCore) else each for each in arrays)
+        for arrays in (components, values)
+    )
+    ufunc.at(x, components if isinstance(index, tuple) else components[0], *values)
 
 
 def _positions(name: str, x: Any, index: Any, values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:

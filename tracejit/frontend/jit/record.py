@@ -76,6 +76,7 @@ def record(
         aliased=set(aliased),
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
+        stepped=segments is not None and segments.stepped,
         math=segments is not None and segments.computes_math,
         unasked=set() if segments is None else segments.unasked,
         required=required,
@@ -106,6 +107,7 @@ def record(
                 restart.correct(assumed)
                 if segments is not None:
                     segments.counted, segments.computes_math = assumed.counted, assumed.math
+                    segments.stepped = assumed.stepped
             finally:
                 trace.numbers.closed = True
                 trace.interruption = None

@@ -42,6 +42,7 @@ class Assumptions:
     spares_guards: `numpy` is meant to need no guard on a float; without it, the call can be recorded,
               too.
     counted:  iteration counters are run-time numbers (see `look_loops.counters`). None: not needed so far.
+    stepped:  each iteration of a loop with such a counter contains a look, because the recording of all is long.
     math:     functions of `math` compute with run-time numbers.
     generators: `numpy.random.default_rng` returns generators whose numbers are constants of the trace.
     functions: `float` and the like are replaced in functions that the body accesses by name, and only calls.
@@ -67,6 +68,7 @@ class Assumptions:
     numpy: bool | None = None
     spares_guards: bool = False
     counted: bool | None = None
+    stepped: bool = False
     math: bool = False
     generators: bool = False
     functions: bool = True
@@ -103,6 +105,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         spares_guards: bool | None = None,
         counted: bool | None = None,
+        stepped: bool | None = None,
         math: bool | None = None,
         generators: bool | None = None,
         functions: bool | None = None,
@@ -121,6 +124,7 @@ class Restart(BaseException):
             "numpy": numpy,
             "spares_guards": spares_guards,
             "counted": counted,
+            "stepped": stepped,
             "math": math,
             "generators": generators,
             "functions": functions,

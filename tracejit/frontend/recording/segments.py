@@ -72,7 +72,7 @@ class Segments:
                    before that.
     counted:       whether iteration counters are run-time numbers (see `look_loops.counters`); None: not
                    known yet.
-    unasked:       see `Assumptions.unasked`.
+    stepped, unasked: see `Assumptions`.
     computes_math: whether `math` computes with run-time numbers (see `surroundings.math_module`).
     """
 
@@ -80,6 +80,7 @@ class Segments:
         self.ended = 0
         self.counted: bool | None = None
         self.computes_math = False
+        self.stepped = False
         self.unasked: set[Any] = set()
         self._lengths: dict[Hashable, tuple[int, int]] = {}  # the first length, and the capacity
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()

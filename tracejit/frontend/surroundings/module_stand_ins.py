@@ -16,14 +16,14 @@ class _Module(types.ModuleType):
 
     _stands_for: types.ModuleType
     _functions: Mapping[str, Any]
-    _modules: Mapping[str, types.ModuleType]
+    _objects: Mapping[str, Any]
     _is_used: Callable[[], bool]
 
     def __getattr__(self, name: str) -> Any:
         if name in self._functions and self._is_used():
             return self._functions[name]
-        if name in self._modules:
-            return self._modules[name]
+        if name in self._objects:
+            return self._objects[name]
         return getattr(self._stands_for, name)
 
 
@@ -32,7 +32,7 @@ class StandIns:
 
     functions: the replacements, by the module's names.
     is_used:   returns whether this thread is recording a trace that uses the stand-ins.
-    modules:   stand-ins for modules that are attributes of the module, by name.
+    objects:   stand-ins for other attributes of the module, by name. They decide themselves when to differ.
 
     >>> import math
     >>> shouting = StandIns(math, {"floor": lambda x: "floor!"}, is_used=lambda: True)
@@ -46,16 +46,15 @@ class StandIns:
         module: types.ModuleType,
         functions: Mapping[str, Any],
         is_used: Callable[[], bool],
-        modules: Mapping[str, StandIns] | None = None,
+        objects: Mapping[str, Any] | None = None,
     ) -> None:
         calls = {name: _either(ours, getattr(module, name), is_used) for name, ours in functions.items()}
         stand_in = _Module(module.__name__)
         stand_in._stands_for, stand_in._functions, stand_in._is_used = module, calls, is_used
-        stand_in._modules = {
-            name: inner.stand_in(getattr(module, name)) for name, inner in (modules or {}).items()
-        }
-        self._stand_ins = {id(module): stand_in} | {id(getattr(module, n)): call for n, call in calls.items()}
-        self._originals = {id(stand_in): module} | {id(call): getattr(module, n) for n, call in calls.items()}
+        stand_in._objects = objects or {}
+        replaced = {**calls, **stand_in._objects}
+        self._stand_ins = {id(module): stand_in} | {id(getattr(module, n)): new for n, new in replaced.items()}
+        self._originals = {id(stand_in): module} | {id(new): getattr(module, n) for n, new in replaced.items()}
 
     def stand_in(self, value: Any) -> Any:
         """Return the stand-in for `value` if it is the module or a replaced function, else None."""

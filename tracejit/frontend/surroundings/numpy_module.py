@@ -27,6 +27,7 @@ import numpy as np
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.makers import MAKERS
 from tracejit.frontend.python.bytecode import codes, facts, handles_errors
+from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings.module_stand_ins import StandIns
 from tracejit.frontend.surroundings.random_module import RANDOM
@@ -75,14 +76,60 @@ def is_recorded() -> bool:
     return thread.trace is not None and bool(thread.trace.recorded_numpy)
 
 
-NUMPY = StandIns(np, RECORDED, is_recorded, {"random": RANDOM})
+class _Listing:
+    """A function of NumPy whose operands may be lists of recorded arrays, which become arrays.
+
+    NumPy asks the elements of such a list for their values: ``np.argmin([a[i], a[j]])``.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *operands: Any, **options: Any) -> Any:
+        return self.function(*map(_listed, operands), **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+
+class _ListingUfunc(_Listing):
+    """A ufunc whose operands may be such lists."""
+
+    def reduce(self, array: Any, *args: Any, **options: Any) -> Any:
+        return self.function.reduce(_listed(array), *args, **options)
+
+
+def _listed(operand: Any) -> Any:
+    """Return a list that contains recorded arrays or numbers as a recorded array, anything else unchanged."""
+    return MAKERS["array"](operand) if _has_recorded(operand) and thread.trace is not None else operand
+
+
+def _has_recorded(operand: Any) -> bool:
+    return isinstance(operand, list | tuple) and any(
+        isinstance(each, ArrayCore | NumberProxy) or _has_recorded(each) for each in operand
+    )
+
+
+LISTING: dict[str, Any] = {
+    name: _Listing(getattr(np, name))
+    for name in (
+        *("max", "min", "amax", "amin", "sum", "prod", "mean", "median", "average", "std", "var", "ptp"),
+        *("any", "all", "argmax", "argmin", "sort", "argsort", "cumsum", "cumprod", "percentile", "quantile"),
+    )
+} | {
+    name: _ListingUfunc(getattr(np, name))
+    for name in ("add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "sqrt", "exp", "abs")
+}
+"""The stand-ins for functions of NumPy that are called with lists, by NumPy's names."""
+
+NUMPY = StandIns(np, RECORDED, is_recorded, {"random": RANDOM.stand_in(np.random), **LISTING})
 
 
 def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:
     """Return whether `code` names NumPy and attributes that create arrays, or such functions of NumPy."""
     names = facts(code)
     values = [NUMPY.original(namespace[name]) for name in names.globals if name in namespace]
-    is_named = not RECORDED.keys().isdisjoint(names.attributes)
+    is_named = not (RECORDED.keys() | LISTING.keys()).isdisjoint(names.attributes)
     return any(NUMPY.stand_in(value) is not None and (value is not np or is_named) for value in values)
 
 

@@ -32,6 +32,7 @@ from tracejit.frontend.arrays.functions.ranges import linspace
 from tracejit.frontend.arrays.functions.sorting import searchsorted
 from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import thread
 from tracejit.ir.types import is_floating
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def _summed_by(values: Any, index: Any, extent: int) -> Any:
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> NDArray:
     """The number of occurrences (int64), or the sum of weights (float64), of each integer from 0 on.
 
-    The length of the result is the largest integer plus 1, at least `minlength`; this is a look at `x`, with
-    which a traced function runs piecewise. With `length` the result has this length, larger integers are
-    ignored, and a traced function is replayed.
+    The length of the result is the largest integer plus 1, at least `minlength`. This is a look at `x`: a
+    traced function runs piecewise if there are larger integers. With `length` the result has this length, and
+    larger integers are ignored.
     Raises ShapeError for more than one dimension and weights of another shape, DTypeError for other dtypes
     than integers and bools, ArgumentError (with `length` OutOfBoundsError, when it is computed) for negative
     integers.
@@ -88,6 +89,9 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int 
         require(extent >= 0, f"bincount: length {extent} is negative")
         index = checked(dispatch.apply(ops.minimum, index, extent), index >= 0, extent + 1, what)
         return _summed_by(values, index, extent)
+    is_traced = index.size and result_length and thread.trace is not None
+    if is_traced and (index.min() >= 0) & (index.max() < result_length):
+        return _summed_by(values, index, result_length)
     if index.size:
         elements = index.numpy(copy=False)
         require(elements.min() >= 0, what)

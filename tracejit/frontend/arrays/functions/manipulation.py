@@ -196,6 +196,42 @@ def broadcast_to(x: Any, /, shape: Any) -> NDArray:
 
 
 @public
+def sliding_window_view(x: Any, /, window_shape: Any, axis: Any = None) -> NDArray:
+    """All windows of the array: a read-only view, whose last dimensions are those of a window.
+
+    `window_shape` has an extent for each dimension, or for each of those in `axis`, whose extents decrease by
+    that of the window minus 1. Raises ShapeError for a window that is larger than the array, or has another
+    number of extents than there are axes. Writing to the result raises ReadOnlyError.
+
+    >>> import tracejit as tj
+    >>> tj.sliding_window_view(tj.arange(4), 2)
+    NDArray([[0, 1],
+             [1, 2],
+             [2, 3]], dtype=int64)
+    """
+    name = "sliding_window_view"
+    array = dispatch.as_array(name, x)
+    window = new_shape(name, window_shape)
+    every = axis if isinstance(axis, tuple | list) else range(array.ndim) if axis is None else (axis,)
+    axes = [normalize_axis(name, each, array.ndim) for each in every]  # one may occur twice, as in NumPy
+    if len(window) != len(axes):
+        raise locate(
+            ShapeError(f"{name}: {len(window)} extents of a window for {len(axes)} axes of {array.shape}"),
+            user_location(),
+        )
+    extents = list(array.shape)
+    for each, extent in zip(axes, window, strict=True):
+        extents[each] -= extent - 1
+    if any(extents[each] < 1 for each in axes):
+        raise locate(
+            ShapeError(f"{name}: a window {window} is larger than the array {array.shape}"), user_location()
+        )
+    view = array._view
+    strides = view.strides + tuple(view.strides[each] for each in axes)
+    return viewed(array, View(view.offset, (*extents, *window), strides).read_only())
+
+
+@public
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """The shape to which arrays of these shapes broadcast.
 

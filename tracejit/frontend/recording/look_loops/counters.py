@@ -34,12 +34,16 @@ from tracejit.frontend.python.code_loops import (
 from tracejit.frontend.python.stack import names_on_stack
 from tracejit.frontend.recording.look_loops.frames import frames_of_body
 from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.trace_numbers import Numbers
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
+
+LONG_SEGMENT = 4096
+"""The maximum number of operations between two looks in a loop whose iterations are all recorded."""
 
 MAX_REQUIRED = 16
 """The largest trip count that is required instead of being a run-time number."""
@@ -158,7 +162,7 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
     numbers = trace.numbers
     is_counted = type(start) is NumberProxy and numbers.is_recomputed(start._source)
     first = start if is_counted else counter(start, numbers)
-    counted = CountedRange(first, stop, step, trace if is_varying else None)
+    counted = CountedRange(first, stop, step, trace, is_stepped=is_varying or trace.assumed.stepped)
     trace.looks.ranges[id(frame), loop] = weakref.ref(counted)
     return counted
 
@@ -219,17 +223,21 @@ def is_integer(bound: Any, trace: Trace) -> bool:
 class CountedRange:
     """The iterator of a ``for`` over a range. Its state consists of numbers of the call.
 
-    looks: the number of looks of the trace when the last iteration started, if the trip count is a run-time
-           number: an iteration without a look ends with one, so that each is a transition between states.
+    trace:      None if all iterations have looks.
+    is_stepped: whether an iteration without a look ends with one, so that each is a transition between
+                states: the trip count is a run-time number, or the recording of all iterations is long.
+    looks:      the number of looks of the trace when the last iteration started.
     """
 
-    __slots__ = ("__weakref__", "looks", "next", "step", "stop", "trace")
+    __slots__ = ("__weakref__", "is_stepped", "looks", "next", "step", "stop", "trace")
 
     array: Any = None
 
-    def __init__(self, first: Any, stop: Any, step: int, trace: Trace | None = None) -> None:
+    def __init__(
+        self, first: Any, stop: Any, step: int, trace: Trace | None = None, *, is_stepped: bool = False
+    ) -> None:
         self.next, self.stop, self.step, self.trace = first, stop, step, trace
-        self.looks = -1
+        self.is_stepped, self.looks = is_stepped, -1
 
     def __iter__(self) -> CountedRange:
         return self
@@ -240,7 +248,10 @@ class CountedRange:
             raise StopIteration
         if trace is not None:
             if self.looks == len(trace.looks.cuts):
-                trace.look_at_number(here)
+                if self.is_stepped:
+                    trace.look_at_number(here)
+                elif len(trace.nodes) > LONG_SEGMENT:
+                    trace.interrupt(Restart(stepped=True))
             self.looks = len(trace.looks.cuts)
         self.next = here + self.step
         return here
