@@ -165,6 +165,35 @@ def test_views_of_one_argument(name, evaluator):
             same(getattr(tj, name)(laid_out(rng, array), argument), getattr(np, name)(array, argument))
 
 
+WINDOWS = [
+    ((6,), 3, None),
+    ((4, 5), (2, 3), None),
+    ((4, 5), 5, 1),
+    ((4, 5), (2, 2), (0, 0)),
+    ((3, 4, 5), (2, 4), (-1, 1)),
+    ((), (), None),
+    ((3, 4), (), ()),
+]
+
+
+@pytest.mark.parametrize(("shape", "window", "axis"), WINDOWS)
+def test_sliding_windows(shape, window, axis, evaluator):
+    rng = np.random.default_rng(2)
+    array = sample(rng, shape, "float32")
+    x, expected = laid_out(rng, array), np.lib.stride_tricks.sliding_window_view(array, window, axis)
+    same(tj.sliding_window_view(x, window, axis), expected)
+    same(np.lib.stride_tricks.sliding_window_view(x, window, axis=axis), expected)
+    with pytest.raises(tj.errors.ReadOnlyError):
+        tj.sliding_window_view(x, window, axis)[...] = 0
+
+
+def test_gradient_of_sliding_windows():
+    """The windows of a moving average overlap."""
+    x = tj.asarray([1.0, 2.0, 3.0, 4.0])
+    slope = tj.grad(lambda x: (tj.sliding_window_view(x, 2).sum(axis=1) * tj.asarray([1.0, 10.0, 100.0])).sum())
+    same(slope(x), np.float32([1, 11, 110, 100]))
+
+
 def test_other_orders_of_dimensions(evaluator):
     rng = np.random.default_rng(3)
     array = sample(rng, (2, 3, 4, 5), np.float64)
@@ -272,6 +301,9 @@ def test_errors_of_rearrangement():
         (lambda: tj.concat([x, tj.zeros((3, 2))]), "must agree except along axis 0"),
         (lambda: tj.stack([x, x[0]]), "must be equal"),
         (lambda: tj.broadcast_to(x, (3, 3)), "broadcast_to"),
+        (lambda: tj.sliding_window_view(x, (3, 1)), "larger than the array"),
+        (lambda: tj.sliding_window_view(x, 2), "1 extents of a window for 2 axes"),
+        (lambda: tj.sliding_window_view(x, 2, 2), "axis 2"),
         (lambda: tj.zeros((2, -1)), "negative extent"),
         (lambda: tj.matrix_transpose(tj.zeros(2)), "at least 2"),
         (lambda: tj.moveaxis(x, (0, 1), 0), "differ in length"),

@@ -173,6 +173,27 @@ def test_at_of_dtypes(dtype):
         close(x, expected, 1e-4)
 
 
+def test_at_of_numpy_arrays():
+    """Indices or values are NDArrays; in a recording, NumPy's functions create recorded arrays."""
+
+    def counted(index, weights):
+        counts, most = np.zeros(5), np.full((2, 5), -1.0)
+        np.add.at(counts, index, weights)
+        np.add.at(counts, [0, 0], weights[0])
+        np.maximum.at(most, (0, index), weights)
+        return counts, most
+
+    rng, step = np.random.default_rng(0), tj.jit(counted)
+    for _ in range(3):
+        index, weights = rng.integers(0, 5, 9), rng.random(9)
+        expected = counted(index, weights)
+        for results in (counted(tj.asarray(index), tj.asarray(weights)), step(index, weights)):
+            for result, other in zip(results, expected, strict=True):
+                np.testing.assert_allclose(np.asarray(result), other)
+    assert step.cache_info().traces == 1
+    assert "piecewise" not in step.explain()
+
+
 def test_at_of_one_operand_and_nan():
     x, a = tj.asarray([1.0, 2.0, 3.0]), np.array([1, 2, 3], np.float32)
     np.negative.at(a, [0, 0, 2]), np.negative.at(x, [0, 0, 2])

@@ -80,7 +80,36 @@ def with_shape(x, n):
     return part.sum() / len(part), part.sum() * part.shape[0]
 
 
+def assigned(x, n):
+    """Values of the same length, whose buckets may be larger than the array, and single ones."""
+    y, z, k = x * 1, x * 2, int(n)
+    half = k // 2
+    y[k:] = np.maximum(y[k:], y[: y.shape[0] - k] + 2)
+    y[:k] = 3
+    z[half : 2 * half] = z[:half]
+    z[half - 4 : half] = x[0]
+    z[k + 30 :] = -1
+    return y, z, y.sum()
+
+
+def assigned_rows(x, n):
+    table, k = x.reshape((-1, 4)) * 1, int(n) // 4
+    table[:k] = table[0] + 1
+    table[k:] = x[:4].reshape((1, 4))
+    table[2, : k // 2] = 7
+    table[:k] = table[:k] * 2
+    return table, table.astype("int32")
+
+
+def assigned_casts(x, n):
+    y = (x * 2).astype("int32")
+    y[: int(n)] = 2.75
+    y[int(n) :] = x[int(n) :] + 0.5
+    return y
+
+
 BODIES = [head, between, shifted, taken, tail, rows, of_row, returned, written, beyond, with_shape]
+BODIES += [assigned, assigned_rows, assigned_casts]
 
 
 def numbers(rng, count):
@@ -104,7 +133,9 @@ def test_lengths(body):
 
 
 @pytest.mark.parametrize(
-    "body", [head, between, shifted, taken, tail, rows, of_row], ids=lambda body: body.__name__
+    "body",
+    [head, between, shifted, taken, tail, rows, of_row, assigned_casts],
+    ids=lambda body: body.__name__,
 )
 def test_few_paths(body):
     """A path is recorded for each bucket of lengths, not for each length."""
@@ -182,6 +213,36 @@ def test_a_slice_is_a_view():
         np.testing.assert_array_equal(x.numpy(), expected)
 
 
+def test_gradients_of_assignments():
+    """What an assignment replaces has no gradient, and what it stores has that of its place."""
+
+    def loss(x, v, n):
+        y = x * 2
+        y[: int(n)] = v[: int(n)] * 3
+        return (y * y).sum()
+
+    step = tj.jit(tj.grad(loss, argnums=(0, 1)))
+    for n in (2, 5, 3, 4, 0, 6):
+        x, v, inside = np.arange(1.0, 7), np.arange(2.0, 8), np.arange(6) < n
+        of_x, of_v = step(tj.asarray(x), tj.asarray(v), tj.asarray(n))
+        np.testing.assert_array_equal(of_x.numpy(), np.where(inside, 0, 8 * x))
+        np.testing.assert_array_equal(of_v.numpy(), np.where(inside, 18 * v, 0))
+
+
+def test_an_assignment_of_another_length():
+    """It raises as in NumPy, and changes nothing."""
+
+    @tj.jit
+    def step(x, y, n):
+        x[: int(n)] = y[: int(n) + 1]
+
+    x, y = tj.zeros(20), tj.ones(20)
+    for n in (3, 4, 5, 9):
+        with pytest.raises(ShapeError):
+            step(x, y, tj.asarray(n))
+    assert not x.numpy().any()
+
+
 def test_gradients():
     """Elements outside of the slice have no gradient, although they are computed with."""
     step = tj.jit(tj.grad(lambda x, n: (1 / x[: int(n)]).sum()))
@@ -240,7 +301,24 @@ def two_writes(first, x):
     return out, last
 
 
-LOOPS = [segments, product, until, carried, two_writes]
+def knapsack(first, x):
+    """Items whose weights are the lengths of the segments."""
+    best = np.zeros(60)
+    for k in range(first.size - 1):
+        weight = int(first[k + 1] - first[k]) + 1
+        best[weight:] = np.maximum(best[weight:], best[: 60 - weight] + x[k])
+    return best
+
+
+def repeated(first, x):
+    """Each segment contains its number."""
+    out = x * 0
+    for k in range(first.size - 1):
+        out[first[k] : first[k + 1]] = k
+    return out
+
+
+LOOPS = [segments, product, until, carried, two_writes, knapsack, repeated]
 
 
 def bounds(rng, count, longest):

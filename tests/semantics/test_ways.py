@@ -133,7 +133,9 @@ def power_iteration(x, limit, tol):
 
 
 def clusters(x, start, tol):
-    """Centres of which one may have no points."""
+    """Centres of which one may have no points. The elements are integers: fused sums may add them in another
+    order.
+    """
     a, b = tj.asarray(float(start)), tj.asarray(float(start) + 0.5)
     moved = math.inf
     while moved > tol:
@@ -217,7 +219,7 @@ PROGRAMS = [
     (bisection, P, (4.0, 9.0, 30.0), (1e-2, 1e-6, 1e-4), 8),
     (early_stopping, A, (2, 4, 3), (1e-2, 1e-4, 1e-3), 14),
     (power_iteration, P, (9.0, 4.5, 30.0), (1e-2, 1e-9, 1e-5), 8),
-    (clusters, [tj.concatenate([p, p * 3.0]) for p in P], (0.0, 1.0, 9.0), (1e-2, 1e-9), 12),
+    (clusters, [tj.rint(tj.concatenate([p, p * 3.0]) * 8) for p in P], (0.0, 1.0, 9.0), (1e-2, 1e-9), 12),
     (rollouts, P, (6.0, 3.0, 40.0), (0.9, 0.99), 14),
     (in_place, P, (0,), (0.3, 0.01, 0.1), 8),
     (swapped, P, (1.0, 2.0, 0.3), (0.3, 0.01, 0.1), 10),

@@ -443,6 +443,25 @@ def _update_in_parts(r: Rewriter, base: Value, x: Value, *, view: View) -> Value
     return base
 
 
+@rule(ops.gather)
+def _stored_element(r: Rewriter, x: Value, index: Value, *, axis: int) -> Value | None:
+    """Forward what was just stored at this single index."""
+    node = r.match(x, ops.scatter)
+    if node is None or node.attrs["axis"] != axis or index.type.size != 1:
+        return None
+    _, stored, written = node.inputs
+    if written.type.size != 1 or _same_elements(r, written) is not _same_elements(r, index):
+        return None
+    extents = x.type.shape
+    return r.emit(ops.view, stored, view=View.of_shape((*extents[:axis], *index.type.shape, *extents[axis + 1 :])))
+
+
+def _same_elements(r: Rewriter, x: Value) -> Value:
+    """Return the single element that `x` views."""
+    node = r.match(x, ops.view)
+    return node.inputs[0] if node is not None and node.inputs[0].type.size == 1 else x
+
+
 # -------------------------------------------------------------------------------------------------- devices
 
 

@@ -56,6 +56,9 @@ save.
 """
 
 
+MAX_UNKNOWN_OF_PATH = 512
+"""The maximum number of looks of a path at which the state of the body is unknown, so that they form no loop."""
+
 MAX_UNKNOWN = 8
 """The number of consecutive looks in unknown states after which NumPy's arrays are recorded, if the body
 creates some: states are unknown if their elements change.
@@ -75,6 +78,7 @@ class Looks:
                  instruction (see `look_loops.counters`).
     iterates:    whether there is a ``for`` over an array.
     n_unknown:   the number of consecutive looks, up to the last one, at which the state is unknown.
+    total_unknown: the number of all such looks.
     loaded:      by frame or object, and name: the numbers that variables and attributes became while an
                  expression may have loaded them (see `look_loops.counters`).
     native_iterations: returns many iterations of a trace's present loop as one launch, or None (see
@@ -91,7 +95,7 @@ class Looks:
         self.iterates = False
         self.native_iterations: Callable[[Trace], Any] = lambda trace: None
         self.different: set[Segment] = set()
-        self.n_unknown = 0
+        self.n_unknown = self.total_unknown = 0
         self.loaded: weakref.WeakValueDictionary[tuple[int, str], NumberProxy] = weakref.WeakValueDictionary()
         self._visited: dict[tuple[int, ...], Any] = {}  # by position in the body: the state at the last look
 
@@ -103,6 +107,8 @@ class Looks:
             return f"which keeps producing new paths ({self.segments.ended} paths)"
         if len(self.different) >= SEGMENTS:
             return f"after {SEGMENTS} looks that each follow other operations"
+        if self.total_unknown >= MAX_UNKNOWN_OF_PATH:
+            return f"after {MAX_UNKNOWN_OF_PATH} looks at which the state of the body is unknown"
         if trace.numbers.concrete or (array is not None and array.dtype.kind not in "biuf"):
             return ""
         if (
@@ -199,6 +205,7 @@ def _look(
         looks.add(trace, cut, state)
         run_ahead(trace)
     looks.n_unknown = looks.n_unknown + 1 if state is None else 0
+    looks.total_unknown += state is None
     if looks.n_unknown == MAX_UNKNOWN:
         trace.record_numpy()
     if trace.assumed.counted is None and looks.is_other_state(state, trace.body.executed):

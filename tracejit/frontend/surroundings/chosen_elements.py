@@ -5,7 +5,8 @@
 Python compares the operands and returns one of them, so the body would look at the comparison. The graph can
 select the same value, but not the same *object*: an element is a view, through which later writes to the
 array are visible. So the graph selects the result only if the same expression consumes it: by arithmetic, a
-comparison, another such choice, or by storing it in an element of an array. Otherwise the body looks.
+comparison, another such choice, or by storing it in an element of an array. Elements that are numbers in
+NumPy, which are immutable, are always selected. Otherwise the body looks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tracejit.frontend.arrays.functions.elementwise import greater, less, where
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.code_positions import CALL, ITEM, use_of_result
 from tracejit.frontend.recording.look_loops.frames import callee_at, loaded_value
+from tracejit.frontend.recording.recording import thread
 
 COMPARISONS: dict[Any, Callable[..., Any]] = {max: greater, min: less}
 """The comparison by which Python replaces the chosen operand with the next one."""
@@ -35,6 +37,9 @@ def choose(function: Callable[..., Any], operands: Sequence[Any], frame: types.F
     kind = _kind_of(operands)
     if kind is None:
         return None
+    numbers = thread.trace.numpy_numbers
+    if all(isinstance(operand, NDArray) and operand._storage in numbers for operand in operands):
+        return _selected(function, operands)
     use = use_of_result(frame.f_code, frame.f_lasti)
     while use.kind == CALL:  # an operand of another choice?
         if not _is_choice(callee_at(frame, use.offset)):
@@ -46,6 +51,11 @@ def choose(function: Callable[..., Any], operands: Sequence[Any], frame: types.F
             return None
     elif use.kind is None or not all(isinstance(operand, NDArray) for operand in operands):
         return None  # a Python number promotes differently from an array
+    return _selected(function, operands)
+
+
+def _selected(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """Return the operand that `function` chooses."""
     chosen = operands[0]
     for operand in operands[1:]:
         chosen = where(COMPARISONS[function](operand, chosen), operand, chosen)

@@ -41,6 +41,8 @@ from tracejit.ir.view import View
 from tracejit.loopnest.operands import NotSerial
 from tracejit.loopnest.serial import lower_serial
 from tracejit.ops.loops import COUNT, loop
+from tracejit.passes.cse import cse
+from tracejit.passes.simplify import simplify
 
 MAX_TRANSITIONS = 64
 """The largest number of transitions of a loop."""
@@ -111,6 +113,7 @@ class BranchingLoop(LoopBuilder):
         ] = []  # of all branches that perform a transition
         super().__init__(region, transitions, head, _Branch(None, self.intervals))
         self.numbers.magnitude = self._magnitude
+        self.nodes = {each: _nodes_of(each) for each in self.transitions}
         self.from_start = {each: _counting_from_start(each) for each in self.transitions}
 
     def loop(self, trace: Trace, *, counts: bool = False) -> NativeLoop:
@@ -317,7 +320,7 @@ class BranchingLoop(LoopBuilder):
     def _perform(self, transition: BodyTransition, values: dict[Any, Value]) -> list[Value]:
         """Perform a transition."""
         copied = self._segment_inputs(transition, values)
-        return self._run(transition, values, _checks_first(transition.cut.segment.graph), copied)
+        return self._run(transition, values, self.nodes[transition], copied)
 
     def _run(
         self,
@@ -344,7 +347,7 @@ class BranchingLoop(LoopBuilder):
         if in_range:
             rest = partial(self._run, transition, values, (), copied)
             return self._case(self.numbers.all(in_range), [self._exit, rest])
-        results = [copied[value] for value in transition.cut.segment.graph.outputs]
+        results = [copied[value] for value in transition.graph.outputs]
         draws = {stream: total.fixed for stream, total in transition.cut.totals}
         slots = self._values_after(transition, values, results)
         return self._results(transition.end, slots, continues=True, draws=draws)
@@ -375,11 +378,22 @@ def _counting_from_start(transition: BodyTransition) -> set[Value]:
     cut = transition.cut
     numbers = {
         value
-        for value, origin in zip(cut.segment.graph.inputs, cut.origins, strict=True)
+        for value, origin in zip(transition.graph.inputs, cut.origins, strict=True)
         if isinstance(origin, RuntimeNumber) and type(origin.value) is int and origin.value >= 0
     }
-    arrays = (node for node in cut.segment.graph.nodes if node.op is ops.full)
+    arrays = (node for node in transition.graph.nodes if node.op is ops.full)
     return {node.output for node in arrays if node.inputs[0] in numbers}
+
+
+def _nodes_of(transition: BodyTransition) -> list[Node]:
+    """Return the nodes of a transition's graph, checks of indices first. The graph is simplified if elements
+    which it has written are indices: ``p[i] = p[p[i]]; i = p[i]``.
+    """
+    try:
+        return _checks_first(transition.graph)
+    except Unsupported:
+        transition.graph = simplify(cse(transition.graph))
+        return _checks_first(transition.graph)
 
 
 def _checks_first(graph: Graph) -> list[Node]:

@@ -94,11 +94,13 @@ class BodyTransition:
     descriptions: of its steps; equal ones compute, or ask, the same.
     before: the slots of the storages and sources in the state where it starts.
     after:  the storages and sources in the state where it ends, by slot.
+    graph:  that of its segment.
     """
 
     def __init__(self, transition: Transition, slots: Slots) -> None:
         self.transition = transition
         self.cut: Cut = transition.cut
+        self.graph = self.cut.segment.graph
         self.start, self.end = transition.start, transition.end
         self.steps = transition.steps
         self.descriptions = tuple(description for description, _answer in transition.described)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
 
-LONG_SEGMENT = 4096
+LONG_SEGMENT = 2048
 """The maximum number of operations between two looks in a loop whose iterations are all recorded."""
 
 MAX_REQUIRED = 16
