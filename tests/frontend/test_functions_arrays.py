@@ -190,7 +190,9 @@ def test_sliding_windows(shape, window, axis, evaluator):
 def test_gradient_of_sliding_windows():
     """The windows of a moving average overlap."""
     x = tj.asarray([1.0, 2.0, 3.0, 4.0])
-    slope = tj.grad(lambda x: (tj.sliding_window_view(x, 2).sum(axis=1) * tj.asarray([1.0, 10.0, 100.0])).sum())
+    slope = tj.grad(
+        lambda x: (tj.sliding_window_view(x, 2).sum(axis=1) * tj.asarray([1.0, 10.0, 100.0])).sum()
+    )
     same(slope(x), np.float32([1, 11, 110, 100]))
 
 

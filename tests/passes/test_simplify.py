@@ -294,14 +294,14 @@ def test_the_element_that_was_just_stored(written, read, axis):
     shape = (4, 3)[:axis] + written + (4, 3)[axis + 1 :]
     x = case.b.input(ArrayType(shape, F4))
     stored = case.b.emit(ops.scatter, case.x, x, case.view(i, View.of_shape(written)), axis=axis)
-    results = [
-        case.b.emit(ops.gather, stored, case.view(k, View.of_shape(read)), axis=axis) for k in (i, j)
-    ]
+    results = [case.b.emit(ops.gather, stored, case.view(k, View.of_shape(read)), axis=axis) for k in (i, j)]
     simplified = simplify(case.b.graph(results))
     assert sum(node.op is ops.gather for node in dce(verify(simplified)).nodes) == 1
     inputs = [np.random.default_rng(0).random((4, 3), np.float32), np.array(1), np.array(2)]
     inputs.append(np.arange(x.type.size, dtype=np.float32).reshape(shape))
-    for one, other in zip(evaluate(case.b.graph(results), inputs)[0], evaluate(simplified, inputs)[0], strict=True):
+    for one, other in zip(
+        evaluate(case.b.graph(results), inputs)[0], evaluate(simplified, inputs)[0], strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 

@@ -23,13 +23,22 @@ def of_others(x):
     """Lists without recorded elements are NumPy's, and so are other uses of these functions."""
     y = np.zeros(3) + np.max([1.0, 3.0])
     y[1:] = x[0, :2]
-    return y * np.add.reduce([1, 2, 3]), np.maximum(x, 0.5), np.add.outer(x[0], np.array([1, 2])), np.sum(x, axis=0)
+    return (
+        y * np.add.reduce([1, 2, 3]),
+        np.maximum(x, 0.5),
+        np.add.outer(x[0], np.array([1, 2])),
+        np.sum(x, axis=0),
+    )
 
 
 def by_position(x):
     y = np.full(3, 2.0)
     y[0] = x[0, 0]
-    return np.sort([y[0], x[1, 0], 0.5]), np.cumsum([y[0], 1]), np.percentile([y[0], 1.0, x[0, 2]], 50, axis=0)
+    return (
+        np.sort([y[0], x[1, 0], 0.5]),
+        np.cumsum([y[0], 1]),
+        np.percentile([y[0], 1.0, x[0, 2]], 50, axis=0),
+    )
 
 
 @pytest.mark.parametrize("body", [extremes, of_others, by_position], ids=lambda body: body.__name__)

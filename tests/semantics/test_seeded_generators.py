@@ -184,7 +184,7 @@ def test_piecewise(body):
     else:
         np.testing.assert_allclose(results, [body(x.copy()) for _ in range(4)])
     assert not is_recorded(step)
-    with pytest.raises(ReplayError, match="(?i)numpy"):
+    with pytest.raises(ReplayError, match=r"(?i)numpy"):
         tj.jit(body, strict=True)(x)
 
 

@@ -453,7 +453,9 @@ def _stored_element(r: Rewriter, x: Value, index: Value, *, axis: int) -> Value 
     if written.type.size != 1 or _same_elements(r, written) is not _same_elements(r, index):
         return None
     extents = x.type.shape
-    return r.emit(ops.view, stored, view=View.of_shape((*extents[:axis], *index.type.shape, *extents[axis + 1 :])))
+    return r.emit(
+        ops.view, stored, view=View.of_shape((*extents[:axis], *index.type.shape, *extents[axis + 1 :]))
+    )
 
 
 def _same_elements(r: Rewriter, x: Value) -> Value:

@@ -256,6 +256,7 @@ from tracejit.frontend.arrays.functions.attributes import shape as shape
 from tracejit.frontend.arrays.functions.attributes import shares_memory as shares_memory
 from tracejit.frontend.arrays.functions.pointwise import sinc as sinc
 from tracejit.frontend.arrays.functions.attributes import size as size
+from tracejit.frontend.arrays.functions.manipulation import sliding_window_view as sliding_window_view
 from tracejit.frontend.arrays.functions.sorting import sort as sort
 from tracejit.frontend.arrays.functions.sorting import sort_complex as sort_complex
 from tracejit.frontend.arrays.functions.pointwise import spacing as spacing

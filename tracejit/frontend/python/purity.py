@@ -29,7 +29,8 @@ PURE_MODULES = _names(
 PURE_LIBRARY = _names(
     "abc ast bisect collections contextlib copy copyreg dataclasses enum fractions functools",
     "heapq inspect itertools keyword math numbers numpy operator re reprlib statistics",
-    "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite ml_dtypes",
+    "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
+    "ml_dtypes",
 )
 """Modules (including those of other packages) whose functions written in Python have no side effects."""
 _RUNS = PURE_LIBRARY | {"builtins"}

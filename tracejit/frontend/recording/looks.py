@@ -57,7 +57,7 @@ save.
 
 
 MAX_UNKNOWN_OF_PATH = 512
-"""The maximum number of looks of a path at which the state of the body is unknown, so that they form no loop."""
+"""The maximum number of looks of a path at which the state of the body is unknown: they form no loop."""
 
 MAX_UNKNOWN = 8
 """The number of consecutive looks in unknown states after which NumPy's arrays are recorded, if the body

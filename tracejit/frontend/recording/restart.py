@@ -42,7 +42,7 @@ class Assumptions:
     spares_guards: `numpy` is meant to need no guard on a float; without it, the call can be recorded,
               too.
     counted:  iteration counters are run-time numbers (see `look_loops.counters`). None: not needed so far.
-    stepped:  each iteration of a loop with such a counter contains a look, because the recording of all is long.
+    stepped:  each iteration of a loop with such a counter has a look, because the recording of all is long.
     math:     functions of `math` compute with run-time numbers.
     generators: `numpy.random.default_rng` returns generators whose numbers are constants of the trace.
     functions: `float` and the like are replaced in functions that the body accesses by name, and only calls.

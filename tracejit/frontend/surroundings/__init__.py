@@ -17,6 +17,7 @@ Modules; each imports only modules to its right and below:
                                     read
     executed                        the code objects that the body runs, and the names they mention
     math_module, numpy_module       stand-ins for `math` and NumPy
+    random_module                   stand-ins for `numpy.random` and its generators
     module_stand_ins                stand-ins for modules written in C
     numbers_found, chosen_elements  stand-ins for `float`, `int` and other builtins; `max` and `min` of
                                     array elements

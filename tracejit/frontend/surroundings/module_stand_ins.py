@@ -52,9 +52,9 @@ class StandIns:
         stand_in = _Module(module.__name__)
         stand_in._stands_for, stand_in._functions, stand_in._is_used = module, calls, is_used
         stand_in._objects = objects or {}
-        replaced = {**calls, **stand_in._objects}
-        self._stand_ins = {id(module): stand_in} | {id(getattr(module, n)): new for n, new in replaced.items()}
-        self._originals = {id(stand_in): module} | {id(new): getattr(module, n) for n, new in replaced.items()}
+        replaced = [(getattr(module, n), new) for n, new in {**calls, **stand_in._objects}.items()]
+        self._stand_ins = {id(module): stand_in} | {id(old): new for old, new in replaced}
+        self._originals = {id(stand_in): module} | {id(new): old for old, new in replaced}
 
     def stand_in(self, value: Any) -> Any:
         """Return the stand-in for `value` if it is the module or a replaced function, else None."""

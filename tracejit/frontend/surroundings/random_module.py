@@ -10,7 +10,7 @@ Every call of such a body draws the same numbers, so they are constants of the t
 that depend on recorded values, a generator that outlives the call. A seed that is an argument is guarded. The
 iterations of a loop over a range draw different numbers, so all of them are recorded.
 
-All other generators of NumPy stay refused: a replay can neither check nor advance them.
+All other generators of NumPy are refused: a replay can neither check nor advance them.
 """
 
 from __future__ import annotations
