@@ -211,6 +211,36 @@ def test_a_generator_that_outlives_the_call():
         assert rng.random() == expected[4]
 
 
+POPULATION = np.arange(1.0, 9)
+
+
+def test_draws_that_depend_on_arrays_from_outside():
+    """They are guarded by content, and may be changed in place."""
+
+    def chosen(x):
+        return x + np.random.default_rng(1).choice(POPULATION, 3)
+
+    def shuffled(x):
+        rng = np.random.default_rng(1)
+        rng.shuffle(POPULATION)
+        return x * rng.random(3)
+
+    def filled(x):
+        np.random.default_rng(1).random(out=POPULATION)
+        return x
+
+    x = np.arange(3.0)
+    for body in (chosen, shuffled, filled):
+        step = tj.jit(body)
+        for k in range(4):
+            POPULATION[:] = np.arange(8.0) + k // 2
+            before = POPULATION.copy()
+            result, after = np.asarray(step(x)), POPULATION.copy()
+            POPULATION[:] = before
+            assert_equal(result, body(x))
+            assert_equal(after, POPULATION)
+
+
 def test_shuffling_recorded_values_is_refused():
     """NumPy would swap views of rows."""
     with pytest.raises(ReplayError, match="shuffle of a NumPy generator"):

@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tracejit.frontend.recording.recording import thread
+
 
 class _Module(types.ModuleType):
     """Stands for the module `_stands_for`."""
@@ -22,7 +24,7 @@ class _Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in self._functions and self._is_used():
             return self._functions[name]
-        if name in self._objects:
+        if name in self._objects and thread.trace is not None:
             return self._objects[name]
         return getattr(self._stands_for, name)
 
@@ -32,7 +34,7 @@ class StandIns:
 
     functions: the replacements, by the module's names.
     is_used:   returns whether this thread is recording a trace that uses the stand-ins.
-    objects:   stand-ins for other attributes of the module, by name. They decide themselves when to differ.
+    objects:   stand-ins for other attributes of the module, by name, in all recordings of this thread.
 
     >>> import math
     >>> shouting = StandIns(math, {"floor": lambda x: "floor!"}, is_used=lambda: True)

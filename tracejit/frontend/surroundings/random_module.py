@@ -55,7 +55,11 @@ def _drawing(name: str) -> Callable[..., Any]:
             if trace.numbers.closed:
                 return draw(self, *args, **options)
             trace.give_up("a generator of NumPy is used in another recording than its own", REMEDY)
-        if any(isinstance(leaf, ArrayCore) for leaf in trees.leaves((args, options))):
+        operands = trees.leaves((args, options))
+        if any(isinstance(operand, np.ndarray) for operand in operands):
+            for captured in trace.captured:
+                captured.use_as_data()
+        if any(isinstance(operand, ArrayCore) for operand in operands):
             trace.give_up(f"{name} of a NumPy generator needs the values of a recorded array", REMEDY)
         if trace.nest.loops:
             trace.nest.loops[-1].unroll("a NumPy generator draws other numbers in each iteration")
