@@ -223,3 +223,41 @@ def test_functions_of_math_in_a_function_that_vmap_calls():
         return tj.vmap(lambda row: row * math.exp(0.5))(x) * scale
 
     same(step, [(tj.ones((2, 3)) * n,) for n in (0.25, 0.5)], 1)
+
+
+def of_elements(x):
+    total, n = 0.0, 0
+    for k in range(len(x)):
+        if math.exp(-x[k]) > 0.5:
+            total += math.sqrt(x[k]) + math.atan2(x[k], 2.0)
+            n += math.floor(x[k] * 4)
+    return total, n, math.hypot(x[0], x[1]) + exp(x[2])
+
+
+def variance(x):
+    mean, squares, alarms = x[0], 0.0, 0
+    for value in x:
+        d = value - mean
+        mean = mean + 0.1 * d
+        squares = 0.9 * (squares + 0.1 * d * d)
+        if abs(d) > 1.5 * math.sqrt(squares):
+            alarms += 1
+    return mean, alarms
+
+
+@pytest.mark.parametrize("body", [of_elements, variance], ids=lambda body: body.__name__)
+def test_functions_of_elements(body):
+    """They look at the element; the iterations of a loop are transitions between equal states."""
+    step, rng = tj.jit(body), np.random.default_rng(0)
+    for _ in range(12):
+        x = rng.random(200)
+        np.testing.assert_allclose([float(r) for r in step(x)], [float(r) for r in body(x)], rtol=1e-12)
+    assert "piecewise" not in step.explain()
+    assert step.cache_info().replays >= 5  # what precedes the loop, and follows it, has several paths
+
+
+def test_an_array_of_several_elements_has_no_square_root():
+    step = tj.jit(lambda x: math.sqrt(x))
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            step(tj.ones(3))

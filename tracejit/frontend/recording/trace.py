@@ -459,8 +459,11 @@ class Trace(Recording):
     def refuse_look(self, array: Any, what: str, when: str = "") -> NoReturn:
         """Give up because of a look at an array's value. `when` is a reason why the look cannot end a
         segment. If the body creates NumPy arrays, it may store the value in one, or depend on their
-        elements: the call is recorded again with recorded arrays instead.
+        elements: the call is recorded again with recorded arrays instead. If it calls functions of `math`,
+        one of them may need the value: the call is recorded again with functions that look at elements.
         """
+        if what == "float()" and array.size == 1 and self.body.names_math and not self.assumed.math:
+            self.interrupt(Restart(math=True))
         self.record_numpy()
         when = f" {when}" if when else ""
         self.give_up(

@@ -6,7 +6,8 @@
 from call to call. When a body that names `math` is about to ask for all digits of such a number, the trace
 therefore restarts, and the body finds a stand-in for the module and for its functions
 (`Assumptions.math`). Applied to a run-time number, these functions return another run-time number, which
-every replay computes with the original function of `math`. All other attributes of the stand-in are those
+every replay computes with the original function of `math`; applied to an array of one element, they look at
+the element first. All other attributes of the stand-in are those
 of `math`. In other threads that access it, the stand-in behaves like `math`.
 """
 
@@ -16,6 +17,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.number import computed_by
 from tracejit.frontend.recording.operations import FUNCTIONS, TESTS
 from tracejit.frontend.recording.recording import thread
@@ -34,9 +36,20 @@ def _function(name: str) -> Callable[..., Any]:
     def compute(*args: Any, **options: Any) -> Any:
         if options:
             return original(*args, **options)
+        args = _with_number(name, 0, args)  # no loop: it would hide the body's state at the looks
+        args = _with_number(name, 1, args)
         return computed_by(original, f"math.{name}", args, thread.trace.numbers)
 
     return compute
+
+
+def _with_number(name: str, position: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Look at the argument at a position if it is an array of one element."""
+    array = args[position] if position < len(args) else None
+    if not isinstance(array, ArrayCore) or array.size != 1:
+        return args
+    number = thread.trace.element(array, f"math.{name}()")
+    return (*args[:position], number, *args[position + 1 :])
 
 
 MATH = StandIns(math, {name: _function(name) for name in (*FUNCTIONS, *TESTS)}, is_computed)

@@ -171,6 +171,7 @@ def loaded_value(frame: types.FrameType, loaded: Loaded | None) -> Any:
 def _attribute(holder: Any, name: str) -> Any:
     """Return an attribute of a module, of an object, or of its class, without running code of the user's."""
     if isinstance(holder, types.ModuleType):
-        return vars(holder).get(name, GONE)
+        content = vars(holder)
+        return content.get(name, content.get("_functions", {}).get(name, GONE))  # of `module_stand_ins`
     value = GONE if isinstance(holder, type) else Attributes(holder).get(name)
     return inherited(holder if isinstance(holder, type) else type(holder), name) if value is GONE else value
