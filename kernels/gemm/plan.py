@@ -39,6 +39,7 @@ TILE_ROWS = 6  # the most rows of a tile
 VECTOR_BYTES = 64
 GRAM_EXTENT, GRAM_DEPTH = 256, 256  # least rows and depth of products of which half is mirrored
 GRAM_PANELS, GRAM_ROWS = 8, 64  # panels of such a product, the first with most columns; their least rows
+TILE_FEATURE = "avx512f"  # of processors whose registers are large enough for tiles
 TILED = 5  # with fewer rows or columns most of a tile is wasted, and BLAS is faster
 DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm.packed`: 32 KB
 SQUARE = 8  # the rows of slivers are a multiple of this: they are copied in squares
@@ -207,6 +208,18 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
     row_panels, column_panels = ceil_div(m, rows), ceil_div(n, columns)
     chunk = max(1, CHUNK_WORK // (2 * rows * columns * max(k, 1)))
     return GemmPlan(rows, row_panels, columns, column_panels, batch * row_panels * column_panels, chunk)
+
+
+def has_one_split(batch: int, m: int, n: int, k: int, itemsize: int, *, tiles: bool) -> bool:
+    """Whether a product of floats is split like one with an epilogue even if it has none, so that it has the
+    same bits: BLAS adds in an order that depends on the panel. Register tiles, if the processor has `tiles`,
+    add in the order of k. A product that never has an epilogue is split for speed.
+
+    >>> [has_one_split(1, 512, 512, 512, 4, tiles=tiles) for tiles in (True, False)]
+    [False, True]
+    """
+    by_tiles = tiles and is_tiled(m, n, k)
+    return not (by_tiles or (batch == 1 and is_better_unfused(m, n, k, itemsize)))
 
 
 def is_better_unfused(m: int, n: int, k: int, itemsize: int) -> bool:

@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.compiler.code import features
 from tracejit.kernels.compiler.memory import I64
-from tracejit.kernels.gemm.plan import TILE_BYTES, TILE_ROWS, VECTOR_BYTES
+from tracejit.kernels.gemm.plan import TILE_BYTES, TILE_FEATURE, TILE_ROWS, VECTOR_BYTES
 
 HEIGHTS = (2, 4, TILE_ROWS)
 """The heights of tiles in rows."""
@@ -47,7 +47,7 @@ def tiles_are_profitable() -> bool:
     """Whether this machine has registers of 64 bytes. With smaller registers, tiles load so much for each
     multiply-add that BLAS should be faster.
     """
-    return bool(features().get("avx512f"))
+    return bool(features().get(TILE_FEATURE))
 
 
 # ------------------------------------------------------------------------------------------------ in kernels

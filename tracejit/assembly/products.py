@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tracejit.assembly.blocks import row, words_of
 from tracejit.assembly.cpu_kernels import generated_kernel, library_kernel
 from tracejit.assembly.words import BlockOffset, Job, KernelAddress, LaunchWord, ValueAddress, kernel_name
+from tracejit.codegen.objects import linker
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Lowered
 from tracejit.errors import VerificationError
@@ -14,12 +16,14 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.types import is_floating, name_of
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import (
+    TILE_FEATURE,
     Gemm,
     GemmPlan,
     gemm_layout,
     gemm_plan,
     gemm_slots,
     gram_plan,
+    has_one_split,
     is_gram,
     packing,
 )
@@ -86,7 +90,11 @@ def _gemm(
             f"matmul of {a_view} and {b_view}: cannot be read with GEMM strides; fusion copies such operands"
         )
     kernel = "gemm"
-    split = gemm_plan(layout.batch, layout.m, layout.n, layout.k, dtype.itemsize, epilogue=has_epilogue)
+    extents = layout.batch, layout.m, layout.n, layout.k
+    by_rows = has_epilogue or (
+        is_floating(dtype) and has_one_split(*extents, dtype.itemsize, tiles=_has_tiles())
+    )
+    split = gemm_plan(*extents, dtype.itemsize, epilogue=by_rows)
     if is_floating(dtype) and layout.m == 1 and layout.n == 1:
         kernel = "dot"
     elif (
@@ -110,3 +118,10 @@ def _gemm(
     }
     packed_bytes = packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
     return library_kernel(kernel, name_of(dtype)), slots, split, packed_bytes
+
+
+@functools.cache
+def _has_tiles() -> bool:
+    """Whether the processor computes products in register tiles."""
+    _, _, features = linker.host()
+    return f"+{TILE_FEATURE}" in features.split(",")
