@@ -6,6 +6,7 @@ the body has run.
 
 from __future__ import annotations
 
+import importlib
 import types
 from typing import Any
 
@@ -19,14 +20,21 @@ from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.expressions import Var
 from tracejit.frontend.signature.slots import Attribute, ClosureCell, Global, Slot
 from tracejit.frontend.surroundings.math_module import MATH
+from tracejit.frontend.surroundings.module_stand_ins import StandIns
 from tracejit.frontend.surroundings.numbers_found import CALLED, with_own_builtins
 from tracejit.frontend.surroundings.numpy_module import NUMPY
-from tracejit.frontend.surroundings.random_module import RANDOM
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.ir.types import DTYPES
 
 NAMED = (Global, ClosureCell, Attribute)
 """Kinds of slots whose name occurs in code wherever the code uses the slot's value."""
+
+
+def generators() -> StandIns:
+    """Return the stand-ins for `numpy.random`, which is imported if it is not yet."""
+    module: Any = importlib.import_module("tracejit.frontend.surroundings.random_module")
+    stand_ins: StandIns = module.RANDOM
+    return stand_ins
 
 
 class InstalledStandIns:
@@ -71,7 +79,7 @@ class InstalledStandIns:
         trace, value = self.arguments.trace, slot.value
         trace.body.names_math |= MATH.stand_in(value) is not None
         is_numpy_used = trace.recorded_numpy or trace.assumed.generators
-        used = (NUMPY, is_numpy_used), (RANDOM, trace.assumed.generators), (MATH, trace.assumed.math)
+        used = (NUMPY, is_numpy_used), (self.reach.random, True), (MATH, trace.assumed.math)
         for stand_ins, is_used in used:
             stand_in = stand_ins.stand_in(value)
             if stand_in is not None and is_used and not self.numbers.concrete:

@@ -18,7 +18,7 @@ class _Module(types.ModuleType):
 
     _stands_for: types.ModuleType
     _functions: Mapping[str, Any]
-    _objects: Mapping[str, Any]
+    _objects: dict[str, Any]
     _is_used: Callable[[], bool]
 
     def __getattr__(self, name: str) -> Any:
@@ -53,10 +53,17 @@ class StandIns:
         calls = {name: _either(ours, getattr(module, name), is_used) for name, ours in functions.items()}
         stand_in = _Module(module.__name__)
         stand_in._stands_for, stand_in._functions, stand_in._is_used = module, calls, is_used
-        stand_in._objects = objects or {}
+        stand_in._objects = dict(objects or {})
+        self._module = stand_in
         replaced = [(getattr(module, n), new) for n, new in {**calls, **stand_in._objects}.items()]
         self._stand_ins = {id(module): stand_in} | {id(old): new for old, new in replaced}
         self._originals = {id(stand_in): module} | {id(new): old for old, new in replaced}
+
+    def add(self, name: str, stand_in: Any) -> None:
+        """Add the stand-in for another attribute of the module."""
+        self._module._objects[name] = stand_in
+        original = getattr(self._module._stands_for, name)
+        self._stand_ins[id(original)], self._originals[id(stand_in)] = stand_in, original
 
     def stand_in(self, value: Any) -> Any:
         """Return the stand-in for `value` if it is the module or a replaced function, else None."""
@@ -67,8 +74,13 @@ class StandIns:
         return self._originals.get(id(value), value)
 
 
+NONE = StandIns(types.ModuleType("none"), {}, lambda: False)
+"""No stand-ins."""
+
+
 def _either(ours: Callable[..., Any], theirs: Callable[..., Any], is_used: Callable[[], bool]) -> Any:
     def call(*args: Any, **options: Any) -> Any:
         return (ours if is_used() else theirs)(*args, **options)
 
+    call.__name__ = theirs.__name__
     return call

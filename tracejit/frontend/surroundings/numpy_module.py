@@ -30,7 +30,6 @@ from tracejit.frontend.python.bytecode import codes, facts, handles_errors
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings.module_stand_ins import StandIns
-from tracejit.frontend.surroundings.random_module import RANDOM
 
 TELLS = frozenset(
     ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "isscalar"]
@@ -122,7 +121,7 @@ LISTING: dict[str, Any] = {
 }
 """The stand-ins for functions of NumPy that are called with lists, by NumPy's names."""
 
-NUMPY = StandIns(np, RECORDED, is_recorded, {"random": RANDOM.stand_in(np.random), **LISTING})
+NUMPY = StandIns(np, RECORDED, is_recorded, LISTING)
 
 
 def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:

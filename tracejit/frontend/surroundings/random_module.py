@@ -11,12 +11,14 @@ that depend on recorded values, a generator that outlives the call. A seed that 
 iterations of a loop over a range draw different numbers, so all of them are recorded.
 
 All other generators of NumPy are refused: a replay can neither check nor advance them.
+
+`installed` imports this module when it is needed, as NumPy imports its own `random` at the first use.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.surroundings.module_stand_ins import StandIns
+from tracejit.frontend.surroundings.numpy_module import NUMPY
 
 REMEDY = "use tj.random"
 
@@ -119,8 +122,4 @@ RANDOM = StandIns(
     | {"default_rng": _default_rng},
     is_seeded,
 )
-
-
-def names_default_rng(namespace: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Whether one of these globals is `numpy.random.default_rng`."""
-    return any(RANDOM.original(namespace.get(name)) is np.random.default_rng for name in names)
+NUMPY.add("random", RANDOM.stand_in(np.random))

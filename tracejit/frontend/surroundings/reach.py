@@ -69,8 +69,8 @@ from tracejit.frontend.surroundings.members import (
     FollowedObject,
     class_slot,
 )
+from tracejit.frontend.surroundings.module_stand_ins import NONE, StandIns
 from tracejit.frontend.surroundings.numpy_module import NUMPY
-from tracejit.frontend.surroundings.random_module import RANDOM
 
 MAX_VALUES = 8  # items of built-in types that are checked one by one; longer ones by their content
 MAX_STORED_VALUES = 64  # the same limit for containers of which code stores items
@@ -81,6 +81,7 @@ class Reach:
     """The values that a body can reach by name, in their state before the body could change them.
 
     code:     the code that the body runs.
+    random:   the stand-ins for `numpy.random`, if the body may create generators.
     rebuilt:  ids of the caller's containers of which the body receives copies.
     slots:    the slots visited, by the key of their expression; closure cells by identity.
     refused:  slots that a replay cannot check.
@@ -89,10 +90,9 @@ class Reach:
     """
 
     def __init__(
-        self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int], *, follows_generators: bool
+        self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int], random: StandIns = NONE
     ):
-        self.code, self.numbers, self.rebuilt = code, numbers, rebuilt
-        self.follows_generators = follows_generators and not numbers.concrete
+        self.code, self.numbers, self.rebuilt, self.random = code, numbers, rebuilt, random
         self.slots: dict[Any, Slot] = {}
         self.refused: list[Slot] = []
         self.followed: list[Followed] = []
@@ -155,7 +155,7 @@ class Reach:
             return
         self._fresh.append(slot)
         # The slot may contain a stand-in installed by another thread that is recording.
-        original = MATH.original(RANDOM.original(NUMPY.original(numpy_views.original_of(slot.value))))
+        original = MATH.original(NUMPY.original(self.random.original(numpy_views.original_of(slot.value))))
         value = slot.value = slot.given = unproxied(numbers_found.original_of(original))
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, "is a format string that looks up attributes", "use an f-string")
@@ -170,7 +170,7 @@ class Reach:
         if isinstance(value, (NDArray, *VALUES)):
             return
         self.code.note_name(slot)
-        if value is np.random.default_rng and self._is_replaced(slot):
+        if self.random.stand_in(value) is not None and self._is_replaced(slot):
             self._fixed(slot)
             return
         alias = self._vars.get(id(value))
@@ -192,8 +192,9 @@ class Reach:
 
     def _is_replaced(self, slot: Slot) -> bool:
         """Whether the body finds a stand-in for `numpy.random.default_rng` there (see `random_module`)."""
+        is_default_rng = getattr(slot.value, "__name__", None) == "default_rng"
         is_global = isinstance(slot, Global) and slot.assignable
-        return self.follows_generators and (is_global or slot.holder is np.random)
+        return is_default_rng and (is_global or slot.holder is np.random)
 
     def _bind(self, slot: Slot) -> Expr:
         """Return the variable to which a replay binds the slot's value, creating it if needed."""
@@ -291,7 +292,7 @@ class Reach:
     def _module(self, slot: Slot) -> None:
         module = slot.value
         is_random = module.__name__.startswith("numpy.random")
-        if is_random and not (slot.holder is np and self.follows_generators):
+        if is_random and not (slot.holder is np and self.random.stand_in(module) is not None):
             self.refuse(slot, "gives other numbers on every call", "use tj.random")
         else:
             self.followed.append(FollowedModule(module, self._bind(slot), slot.path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from tracejit.frontend.python.bytecode import attributes_after, computed_access, facts, mention
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.surroundings import numpy_module, random_module
+from tracejit.frontend.surroundings import numpy_module
 from tracejit.frontend.surroundings.executed import ExecutedCode
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.frontend.surroundings.reads import Reads
@@ -41,7 +42,7 @@ def refuse_names(
         name = min(inner)
         what = f"the body uses {name}, which a replay cannot follow"
         trace.give_up(what, remedy, line=mention({code}, name))
-    if random_module.names_default_rng(namespace, names.globals) and not trace.assumed.generators:
+    if not trace.assumed.generators and _names_default_rng(namespace, names.globals):
         raise Restart(generators=True)
     if "random" in names.attributes:
         imports_numpy = (0, "numpy") in names.imports
@@ -55,6 +56,14 @@ def refuse_names(
     if accessor := computed_access(code):
         what = f"{accessor} looks up names that the body computes, which a replay cannot follow"
         trace.give_up(what, remedy, line=mention({code}, accessor))
+
+
+def _names_default_rng(namespace: dict[str, Any], names: frozenset[str]) -> bool:
+    """Whether one of these globals is `numpy.random.default_rng`, or another thread's stand-in for it."""
+    module: Any = sys.modules.get("numpy.random")
+    if module is None:
+        return False
+    return any(getattr(namespace.get(name), "__name__", None) == "default_rng" for name in names)
 
 
 def refuse_slots(trace: Trace, reach: Reach, reads: Reads) -> None:

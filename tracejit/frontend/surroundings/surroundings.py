@@ -11,7 +11,8 @@ from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.surroundings import numpy_module
 from tracejit.frontend.surroundings.changes import Changes
 from tracejit.frontend.surroundings.executed import ExecutedCode
-from tracejit.frontend.surroundings.installed import InstalledStandIns
+from tracejit.frontend.surroundings.installed import InstalledStandIns, generators
+from tracejit.frontend.surroundings.module_stand_ins import NONE
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.frontend.surroundings.reads import Reads
 from tracejit.frontend.surroundings.refusals import (
@@ -38,9 +39,8 @@ class Surroundings:
         self.arguments = arguments
         self.code = ExecutedCode()
         trace = arguments.trace
-        self.reach = Reach(
-            self.code, trace.numbers, arguments.originals, follows_generators=trace.assumed.generators
-        )
+        random = generators() if trace.assumed.generators and not trace.numbers.concrete else NONE
+        self.reach = Reach(self.code, trace.numbers, arguments.originals, random)
         self.reads = Reads(self.code)
         self.stand_ins = InstalledStandIns(self.reach, arguments)
         self.changes = Changes(self.reach, self.reads, trace.assumed.stores)

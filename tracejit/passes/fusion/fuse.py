@@ -158,6 +158,7 @@ class _Fuser:
                     group.is_kernel
                     and not group.is_complete
                     and not (group.products and self.serialises(group, readers, needed))
+                    and not (node.op is ops.rounded and has_reduction(group))
                     and (joined_fit := self.fits([*chosen, group], node, origins, earlier)) is not None
                 ):
                     chosen.append(group)
@@ -434,6 +435,13 @@ def open_domain(body: Graph, program: LoopProgram) -> Domain | None:
     if program.domain.pieces or any(t.kind is SCAN or t.value in updated for t in program.terms):
         return None
     return program.domain
+
+
+def has_reduction(group: FusionGroup) -> bool:
+    """Whether a group reduces. The order of its additions may depend on what else its kernel computes, so a
+    sum that is `rounded` has a kernel of its own.
+    """
+    return any(REDUCTION in node.op.traits for node in group.members.values())
 
 
 def n_recomputed(program: LoopProgram) -> int:
