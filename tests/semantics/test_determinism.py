@@ -268,3 +268,14 @@ def test_whole_training_runs(workers):
     for result in results[1:]:
         for a, b in zip(result, results[0], strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(64, 64, 256), (128, 256, 256), (300, 784, 128), (128, 128, 4)])
+def test_products_have_the_same_bits_with_and_without_an_epilogue(m, k, n):
+    """On any processor: where BLAS computes products, their bits depend on the split into panels."""
+    rng = np.random.default_rng(m + n)
+    x, w, y = (tj.asarray(rng.standard_normal(s).astype("float32")) for s in ((m, k), (k, n), (m, n)))
+    product, negated = tj.jit(lambda x, w: x @ w), tj.jit(lambda x, w: -(x @ w))
+    gradient, step = tj.jit(lambda x, y: x.T @ y), tj.jit(lambda x, y, w: w * 0 + (x.T @ y))
+    np.testing.assert_array_equal(negated(x, w).numpy(), -product(x, w).numpy())
+    np.testing.assert_array_equal(step(x, y, w).numpy(), gradient(x, y).numpy())

@@ -6,6 +6,7 @@ import pytest
 from tests.kernels.native import address, random_ranges, run
 from tracejit.ir.op import OPS
 from tracejit.ir.types import ArrayType
+from tracejit.kernels.gemm.tiles import tiles_are_profitable
 from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.winograd_plan import CALLS, KERNELS, SCHEMES, Winograd, winograd_call
 
@@ -132,7 +133,10 @@ def test_bits_do_not_depend_on_threads_or_ranges(addresses, stride):
 @pytest.mark.parametrize(("channels", "extent"), [(64, 16), (256, 8), (512, 6)])
 @pytest.mark.parametrize("stride", SCHEMES)
 def test_error_is_at_most_twice_that_of_a_sum(addresses, channels, extent, stride):
-    """Against float64; the sums are those of BLAS, over columns, in float32."""
+    """Against float64; the sums are those of BLAS, over columns, in float32. With vectors of 32 bytes, BLAS
+    adds in an order with less error: there, tiles may have 2.2 times as much.
+    """
+    most = 2 if tiles_are_profitable() else 2.2
     rng, extent = np.random.default_rng(channels), extent * stride
     x, w, y, _ = operands(rng, "float32", 2, channels, 64, (extent, extent), ONE, stride)
     x, y = np.maximum(x, 0), np.maximum(y, 0)
@@ -147,4 +151,4 @@ def test_error_is_at_most_twice_that_of_a_sum(addresses, channels, extent, strid
         exact = OPS[name].evaluate(*(a.astype(float) for a in arrays), **attrs, **more)
         plain = OPS[name].evaluate(*arrays, **attrs, **more)
         error, usual = (np.sqrt(np.mean((a - exact) ** 2)) for a in (found, plain))
-        assert error <= 2 * usual, name
+        assert error <= most * usual, name
