@@ -16,8 +16,8 @@ Modules; each imports only modules to its right and below:
     members, reads                  attributes of the values in these slots; slots that the body can have
                                     read
     executed                        the code objects that the body runs, and the names they mention
-    math_module, numpy_module       stand-ins for `math` and NumPy
     random_module                   stand-ins for `numpy.random` and its generators
+    math_module, numpy_module       stand-ins for `math` and NumPy
     module_stand_ins                stand-ins for modules written in C
     numbers_found, chosen_elements  stand-ins for `float`, `int` and other builtins; `max` and `min` of
                                     array elements
