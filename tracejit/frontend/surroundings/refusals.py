@@ -63,7 +63,9 @@ def _names_default_rng(namespace: dict[str, Any], names: frozenset[str]) -> bool
     module: Any = sys.modules.get("numpy.random")
     if module is None:
         return False
-    return any(getattr(namespace.get(name), "__name__", None) == "default_rng" for name in names)
+    kinds = type(module.default_rng), types.FunctionType  # other values may be stand-ins for numbers
+    values = [namespace.get(name) for name in names]
+    return any(type(value) in kinds and value.__name__ == "default_rng" for value in values)
 
 
 def refuse_slots(trace: Trace, reach: Reach, reads: Reads) -> None:
