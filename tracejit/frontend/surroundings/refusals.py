@@ -64,7 +64,7 @@ def _names_default_rng(namespace: dict[str, Any], names: frozenset[str]) -> bool
     if module is None:
         return False
     kinds = type(module.default_rng), types.FunctionType  # other values may be stand-ins for numbers
-    values = [namespace.get(name) for name in names]
+    values: list[Any] = [namespace.get(name) for name in names]
     return any(type(value) in kinds and value.__name__ == "default_rng" for value in values)
 
 
