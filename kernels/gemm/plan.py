@@ -210,12 +210,12 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
     return GemmPlan(rows, row_panels, columns, column_panels, batch * row_panels * column_panels, chunk)
 
 
-def has_one_split(batch: int, m: int, n: int, k: int, itemsize: int, *, tiles: bool) -> bool:
+def is_split_by_rows(batch: int, m: int, n: int, k: int, itemsize: int, *, tiles: bool) -> bool:
     """Whether a product of floats is split like one with an epilogue even if it has none, so that it has the
     same bits: BLAS adds in an order that depends on the panel. Register tiles, if the processor has `tiles`,
     add in the order of k. A product that never has an epilogue is split for speed.
 
-    >>> [has_one_split(1, 512, 512, 512, 4, tiles=tiles) for tiles in (True, False)]
+    >>> [is_split_by_rows(1, 512, 512, 512, 4, tiles=tiles) for tiles in (True, False)]
     [False, True]
     """
     by_tiles = tiles and is_tiled(m, n, k)

@@ -41,7 +41,18 @@ def by_position(x):
     )
 
 
-@pytest.mark.parametrize("body", [extremes, of_others, by_position], ids=lambda body: body.__name__)
+def of_arguments(x):
+    """The body creates no array."""
+    return (
+        np.maximum.reduce([x[0], x[1], x[2]]),
+        np.argmax([x[0, 0], x[1, 1]]),
+        np.where(x[0] > 0.5, 1.0, -1.0),
+    )
+
+
+@pytest.mark.parametrize(
+    "body", [extremes, of_others, by_position, of_arguments], ids=lambda body: body.__name__
+)
 def test_functions_of_lists(body):
     step, rng = tj.jit(body), np.random.default_rng(0)
     for _ in range(3):
@@ -90,7 +101,19 @@ def filtered(x, y):
     return out, total
 
 
-@pytest.mark.parametrize("body", [warping, filtered], ids=lambda body: body.__name__)
+def of_rows(x, y):
+    """The loops are over arrays."""
+    total, n = np.zeros(1), 0
+    for a in x:
+        for b in y:
+            total[0] = max(total[0] * 0.999, a * b) + 0.01
+    while total[0] > 0.5:
+        total[0] *= 0.75
+        n += 1
+    return total, n
+
+
+@pytest.mark.parametrize("body", [warping, filtered, of_rows], ids=lambda body: body.__name__)
 def test_long_loops_without_looks(body):
     """Their iterations are not all recorded: that would be more than 2,048 operations between two looks."""
     step, rng = tj.jit(body), np.random.default_rng(1)

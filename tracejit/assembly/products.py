@@ -23,8 +23,8 @@ from tracejit.kernels.gemm.plan import (
     gemm_plan,
     gemm_slots,
     gram_plan,
-    has_one_split,
     is_gram,
+    is_split_by_rows,
     packing,
 )
 from tracejit.kernels.split import ceil_div
@@ -92,7 +92,7 @@ def _gemm(
     kernel = "gemm"
     extents = layout.batch, layout.m, layout.n, layout.k
     by_rows = has_epilogue or (
-        is_floating(dtype) and has_one_split(*extents, dtype.itemsize, tiles=_has_tiles())
+        is_floating(dtype) and is_split_by_rows(*extents, dtype.itemsize, tiles=_has_tiles())
     )
     split = gemm_plan(*extents, dtype.itemsize, epilogue=by_rows)
     if is_floating(dtype) and layout.m == 1 and layout.n == 1:

@@ -48,6 +48,16 @@ def test_best_fit_takes_the_smallest_hole():
     assert arena.allocate(1, 100, 1) == (places[2], 1)
 
 
+def test_a_hole_of_the_same_size_is_taken_before_neighbours():
+    arena = ArenaLayout()
+    places = [arena.allocate(1, n, 0)[0] for n in (64, 64, 64, 128)]
+    for place, size in ((places[0], 64), (places[1], 64), (places[3], 128)):
+        arena.release(place, size, 1, 9)
+    assert arena.allocate(1, 128, 1) == (places[3], 1)
+    assert arena.allocate(1, 128, 1) == (places[0], 1)
+    assert arena.size == 320
+
+
 def test_neighbouring_holes_join():
     arena = ArenaLayout()
     places = [arena.allocate(1, 64, 0)[0] for _ in range(3)]

@@ -116,16 +116,15 @@ def _write_between(x: ArrayCore, components: list[Any], value: Any) -> bool:
     """Write to a slice between numbers that vary from call to call, as `padded_slices` does. Return False,
     without a write, for other components of a basic index. A trace is recorded.
     """
-    lead = next((i for i, part in enumerate(components) if type(part) is slice), None)
-    if lead is None or NumberProxy not in (type(components[lead].start), type(components[lead].stop)):
+    parts = padded_slices.at_slice(components)
+    if parts is None:
         return False
-    if not INTEGER.issuperset(map(type, components[:lead])):
+    before, part = parts
+    if NumberProxy not in (type(part.start), type(part.stop)) or not INTEGER.issuperset(map(type, before)):
         return False
-    if not all(map(padded_slices.is_full, components[lead + 1 :])):
-        return False
-    rows = [*components[:lead], *[slice(None)] * (len(components) - lead)]
-    target = ArrayCore.concrete(x._storage, view_of(x, rows)) if lead else x
-    return padded_slices.assign_between(target, components[lead], _as_content(x, value))
+    rows = [*before, *[slice(None)] * (len(components) - len(before))]
+    target = ArrayCore.concrete(x._storage, view_of(x, rows)) if before else x
+    return padded_slices.assign_between(target, part, _as_content(x, value))
 
 
 # -- masks ---------------------------------------------------------------------------------------------------

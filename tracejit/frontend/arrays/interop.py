@@ -181,23 +181,10 @@ def call_function(
     if ours is None or getattr(sys.modules[where] if where in SPACES else np, name, None) is not function:
         raise _refuse(f"{where}.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
     positional, named = _arranged(name, function, ours, args, options)
-    if function is np.where and len(positional) == 3 and thread.trace is not None:
-        positional[1:] = _with_dtype_of_numpy(thread.trace, *positional[1:])
     out = named.pop("out", None)
     if conversions:
         positional, named = _converted(ours, positional, named, conversions)
     return _deliver(name, ours(*positional, **named), out)
-
-
-def _with_dtype_of_numpy(trace: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Return the choices of `numpy.where` in a recording in which NumPy creates recorded arrays: between two
-    Python floats, the result is float64.
-    """
-    is_weak = all(type(unproxied(each)) is float for each in (x, y))
-    if not (is_weak and trace.recorded_numpy):
-        return x, y
-    device = dispatch.device_of(())
-    return tuple(dispatch.full(each, (), np.dtype("float64"), device, "where") for each in (x, y))
 
 
 def _converted(

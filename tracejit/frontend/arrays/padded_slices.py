@@ -84,16 +84,16 @@ def between_numbers(x: Any, components: list[Any]) -> Any:
     """Return ``x[components]`` if that is a slice of one dimension between numbers that vary from call to
     call, and integers select from the dimensions before; None otherwise. A trace is recorded.
     """
-    lead = next((i for i, part in enumerate(components) if type(part) is slice), None)
-    if lead is None or not all(map(is_full, components[lead + 1 :])):
+    parts = at_slice(components)
+    if parts is None:
         return None
-    if lead:
-        before, part = components[:lead], components[lead]
+    before, part = parts
+    if before:
         varies = thread.trace.varies(part.start) or thread.trace.varies(part.stop)
         if not varies or not all(map(_is_integer, before)):
             return None
-        return between_numbers(x[tuple(before)], components[lead:])
-    bounds = bounds_between(thread.trace, components[0], x.shape[0])
+        return between_numbers(x[tuple(before)], components[len(before) :])
+    bounds = bounds_between(thread.trace, part, x.shape[0])
     if bounds is None:
         return None
     start, stop = bounds
@@ -108,45 +108,67 @@ def between_numbers(x: Any, components: list[Any]) -> Any:
 
 def assign_between(x: Any, part: slice, value: Any) -> bool:
     """Assign to ``x[part]`` if that is a slice between numbers that vary from call to call. Return False,
-    without a write, for other slices, and if the value has an extent that the slice does not have.
+    without a write, for other slices, and if the value may have another extent than the slice.
 
-    value: an array of the dtype of `x`.
+    value: an array of the dtype of `x`: a padded slice, or one element for all places.
     """
-    bounds, padded = bounds_between(thread.trace, part, x.shape[0]), selection_of(value)
-    if bounds is None or (padded is not None and type(padded) is not PaddedSlice):
-        return False
-    content = value if padded is None else padded.content
-    fits = content.ndim == x.ndim if padded is not None else content.ndim < x.ndim or content.shape[0] == 1
-    inner = content.shape[1:] if content.ndim == x.ndim else content.shape
-    if not fits or any(n not in (1, m) for n, m in zip(inner[::-1], x.shape[:0:-1], strict=False)):
+    bounds = bounds_between(thread.trace, part, x.shape[0])
+    padded: Any = selection_of(value)
+    if bounds is None or not _fits(value, padded, x):
         return False
     count: Any = bounds[1] - bounds[0]
     if type(count) is int:
         return False
-    if type(padded) is PaddedSlice:
-        if padded.count._value != count._value or padded.count != count:
-            return False
-        capacity = padded.mask.size
+    if padded is None:
+        content, capacity = broadcasted(value, (1, *x.shape[1:])), _capacity(count)
+    elif padded.count._value == count._value and padded.count == count:  # guarded
+        content, capacity = padded.content, padded.mask.size
     else:
-        content, capacity = broadcasted(content, (1, *x.shape[1:])), _capacity(count)
-        while capacity and not count <= capacity:
-            capacity *= 2
-        if not capacity:
+        return False
+    if capacity:
+        dispatch.write(x, _with_slice(x, bounds[0], count, content, capacity))
+    return bool(capacity)
+
+
+def _fits(value: Any, padded: Any, x: Any) -> bool:
+    """Whether a value, maybe a selection `padded`, broadcasts to each slice of `x` of its length."""
+    if padded is not None:
+        content = padded.content
+        if type(padded) is not PaddedSlice or content.ndim != x.ndim:
             return False
-    # A place beyond the last element repeats that one; without any element, the array's own is stored.
-    places = dispatch.emit(iota, size=capacity, device=x.device)
+    else:
+        content = value
+        if content.ndim > x.ndim or (content.ndim == x.ndim and content.shape[0] != 1):
+            return False
+    inner = content.shape[1:] if content.ndim == x.ndim else content.shape
+    return all(n in (1, m) for n, m in zip(inner[::-1], x.shape[:0:-1], strict=False))
+
+
+def _with_slice(x: Any, start: Any, count: Any, content: Any, capacity: int) -> Any:
+    """Return `x` with `count` elements from `start` on replaced by those of `content`, or by its only one.
+
+    Places beyond the last one repeat it. If there is none, the array's own element is stored.
+    """
     length = dispatch.full(count, (), INT64, x.device, "index")
-    places = dispatch.apply(minimum, places, dispatch.apply(maximum, dispatch.apply(add, length, -1), 0))
-    rows = _shifted(places, bounds[0], x.shape[0], x.device)
-    shape = (capacity, *x.shape[1:])
-    if content.shape[0] == 1:
-        stored = broadcasted(content, shape)
-    else:
-        stored = broadcasted(dispatch.emit(gather, content, places, axis=0), shape)
+    last = dispatch.apply(maximum, dispatch.apply(add, length, -1), 0)
+    places = dispatch.apply(minimum, dispatch.emit(iota, size=capacity, device=x.device), last)
+    rows = _shifted(places, start, x.shape[0], x.device)
+    if content.shape[0] != 1:
+        content = dispatch.emit(gather, content, places, axis=0)
     is_empty = with_dimensions(dispatch.apply(less, length, 1), x.ndim)
-    stored = dispatch.apply(where, is_empty, dispatch.emit(gather, x, rows, axis=0), stored)
-    dispatch.write(x, dispatch.emit(scatter, x, stored, rows, axis=0))
-    return True
+    present = dispatch.emit(gather, x, rows, axis=0)
+    stored = dispatch.apply(where, is_empty, present, broadcasted(content, present.shape))
+    return dispatch.emit(scatter, x, stored, rows, axis=0)
+
+
+def at_slice(components: list[Any]) -> tuple[list[Any], slice] | None:
+    """Return the components of an index before the first slice, and the slice, if it is followed by slices of
+    all elements only; None for other indices.
+    """
+    lead = next((i for i, part in enumerate(components) if type(part) is slice), None)
+    if lead is None or not all(map(is_full, components[lead + 1 :])):
+        return None
+    return components[:lead], components[lead]
 
 
 def bounds_between(trace: Any, part: slice, extent: int) -> tuple[Any, Any] | None:
@@ -178,8 +200,12 @@ def _shifted(places: Any, start: Any, extent: int, device: Device) -> Any:
 
 
 def _capacity(count: Any) -> int:
-    """Return `Trace.slice_capacity` of a slice with `count` elements, at the user's position in the code."""
+    """Return the number of elements to which a slice of `count` elements is padded at the user's position in
+    the code, which is guarded; 0 for a slice that has always had this length.
+    """
     capacity: int = thread.trace.slice_capacity(site_of(sys._getframe()), max(count._value, 0))
+    while capacity and not count <= capacity:
+        capacity *= 2
     return capacity
 
 
@@ -213,8 +239,6 @@ def _of_length(x: Any, start: Any, count: Any, length: int) -> Any:
 
 def _padded(x: Any, start: Any, count: Any, capacity: int) -> Any:
     """Return the `count` elements from `start` on, padded to a bucket of at least `capacity` elements."""
-    while not count <= capacity:
-        capacity *= 2
     rows = dispatch.emit(iota, size=capacity, device=x.device)
     mask = dispatch.apply(less, rows, dispatch.full(count, (), INT64, x.device, "index"))
     if type(start) is int and start + capacity <= x.shape[0]:

@@ -268,6 +268,8 @@ def at(ufunc: np.ufunc, function: Function, x: Any, index: Any, /, *values: Any)
     if isinstance(x, np.ndarray):
         _at_of_numpy(ufunc, name, x, index, values)
         return
+    if not isinstance(x, ArrayCore):
+        raise _refuse(name, f"changes an array, not {type(x).__name__}")
     if len(values) != ufunc.nin - 1:
         raise _refuse(name, f"takes {ufunc.nin + 1} arguments")
     array: Any = x

@@ -172,7 +172,7 @@ def _loaded(steps: Sequence[StackStep], low: int, high: int) -> Loaded | None:
     start = max((k for k, step in enumerate(steps) if step.before == low), default=len(steps))
     loads: list[dis.Instruction] = []
     for instruction, before, _after in steps[start:]:
-        is_attribute = instruction.opname in ATTRIBUTES
+        is_attribute = instruction.opname in ATTRIBUTES  # it replaces the value below `high`
         if before is None or (loads and before >= high + is_attribute):
             break
         if instruction.opname == "PUSH_NULL":

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-_TRUSTED = frozenset(sys.stdlib_module_names) | {
-    *("numpy", "numba", "llvmlite", "scipy", "ml_dtypes", "_distutils_hack")
-}
+_TRUSTED = frozenset(
+    {*sys.stdlib_module_names, "numpy", "numba", "llvmlite", "scipy", "ml_dtypes", "_distutils_hack"}
+)
 """Packages whose code counts as the library's. The last one looks for modules on behalf of setuptools."""
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.sources import Computed
+from tracejit.ir.graph import Node
 
 WORD = 1 << 64  # counters are unsigned 64-bit integers
 
@@ -67,12 +68,14 @@ class Draws:
     counters: for the segment that is being recorded: the number, the index of its stream, and the total drawn
               before it.
     taken:    (stream, start, total) of the draws of segments that were launched.
+    last:     the last operation before a generator of NumPy drew numbers.
     """
 
     def __init__(self) -> None:
         self.totals: list[tuple[Any, Total]] = []
         self.counters: list[tuple[RuntimeNumber, int, Total]] = []
         self.taken: list[tuple[Any, int, int]] = []
+        self.last: Node | None = None
 
     def draw(self, stream: Any, count: int) -> tuple[RuntimeNumber, RuntimeNumber]:
         """Return the key and the counter for `count` numbers. Replays use the state of the stream at their

@@ -65,6 +65,7 @@ class Body:
     executed:     code objects of the user that have run.
     knows:        whether an object was recorded before it could change, so that its changes are reported.
     makes_arrays: whether that code names functions of NumPy that create arrays.
+    takes_lists:  whether that code names functions of NumPy that may be called with lists of arrays.
     names_math:   whether that code names `math`, or functions of it.
     """
 
@@ -73,6 +74,7 @@ class Body:
     executed: Collection[types.CodeType] = ()
     knows: Callable[[Any], bool] = lambda value: False
     makes_arrays: bool = False
+    takes_lists: bool = False
     names_math: bool = False
 
     def defines(self, code: types.CodeType) -> bool:
@@ -459,11 +461,13 @@ class Trace(Recording):
     def refuse_look(self, array: Any, what: str, when: str = "") -> NoReturn:
         """Give up because of a look at an array's value. `when` is a reason why the look cannot end a
         segment. If the body creates NumPy arrays, it may store the value in one, or depend on their
-        elements: the call is recorded again with recorded arrays instead. If it calls functions of `math`,
-        one of them may need the value: the call is recorded again with functions that look at elements.
+        elements: the call is recorded again with recorded arrays instead. So it is if the array may be in a
+        list, and, if the body calls functions of `math`, with functions that look at elements.
         """
         if what == "float()" and array.size == 1 and self.body.names_math and not self.assumed.math:
             self.interrupt(Restart(math=True))
+        if what == "__array__" and self.body.takes_lists and self.recorded_numpy is None:
+            self.interrupt(Restart(numpy=True))
         self.record_numpy()
         when = f" {when}" if when else ""
         self.give_up(

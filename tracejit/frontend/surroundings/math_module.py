@@ -7,8 +7,8 @@ from call to call. When a body that names `math` is about to ask for all digits 
 therefore restarts, and the body finds a stand-in for the module and for its functions
 (`Assumptions.math`). Applied to a run-time number, these functions return another run-time number, which
 every replay computes with the original function of `math`; applied to an array of one element, they look at
-the element first. All other attributes of the stand-in are those
-of `math`. In other threads that access it, the stand-in behaves like `math`.
+the element first. All other attributes of the stand-in are those of `math`. In other threads that access it,
+the stand-in behaves like `math`.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tracejit.frontend.recording.look_loops.frames import STAND_INS
 from tracejit.frontend.recording.recording import thread
 
 
@@ -55,6 +56,7 @@ class StandIns:
         stand_in._stands_for, stand_in._functions, stand_in._is_used = module, calls, is_used
         stand_in._objects = dict(objects or {})
         self._module = stand_in
+        STAND_INS[stand_in] = calls
         replaced = [(getattr(module, n), new) for n, new in {**calls, **stand_in._objects}.items()]
         self._stand_ins = {id(module): stand_in} | {id(old): new for old, new in replaced}
         self._originals = {id(stand_in): module} | {id(new): old for old, new in replaced}
@@ -74,7 +76,7 @@ class StandIns:
         return self._originals.get(id(value), value)
 
 
-NONE = StandIns(types.ModuleType("none"), {}, lambda: False)
+NO_STAND_INS = StandIns(types.ModuleType("none"), {}, lambda: False)
 """No stand-ins."""
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.makers import MAKERS
 from tracejit.frontend.python.bytecode import codes, facts, handles_errors
-from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.number import NumberProxy, unproxied
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.surroundings.module_stand_ins import StandIns
 
@@ -76,7 +76,7 @@ def is_recorded() -> bool:
 
 
 class _Listing:
-    """A function of NumPy whose operands may be lists of recorded arrays, which become arrays.
+    """A function of NumPy whose first operand may be a list of recorded arrays, which becomes an array.
 
     NumPy asks the elements of such a list for their values: ``np.argmin([a[i], a[j]])``.
     """
@@ -85,7 +85,7 @@ class _Listing:
         self.function = function
 
     def __call__(self, *operands: Any, **options: Any) -> Any:
-        return self.function(*map(_listed, operands), **options)
+        return self.function(*map(_listed, operands[:1]), *operands[1:], **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.function, name)
@@ -93,6 +93,9 @@ class _Listing:
 
 class _ListingUfunc(_Listing):
     """A ufunc whose operands may be such lists."""
+
+    def __call__(self, *operands: Any, **options: Any) -> Any:
+        return self.function(*map(_listed, operands), **options)
 
     def reduce(self, array: Any, *args: Any, **options: Any) -> Any:
         return self.function.reduce(_listed(array), *args, **options)
@@ -115,21 +118,43 @@ LISTING: dict[str, Any] = {
         *("max", "min", "amax", "amin", "sum", "prod", "mean", "median", "average", "std", "var", "ptp"),
         *("any", "all", "argmax", "argmin", "sort", "argsort", "cumsum", "cumprod", "percentile", "quantile"),
     )
-} | {
-    name: _ListingUfunc(getattr(np, name))
-    for name in ("add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "sqrt", "exp", "abs")
 }
 """The stand-ins for functions of NumPy that are called with lists, by NumPy's names."""
 
-NUMPY = StandIns(np, RECORDED, is_recorded, LISTING)
+LISTING |= {
+    name: _ListingUfunc(getattr(np, name))
+    for name in ("add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "sqrt", "exp", "abs")
+}
+
+
+def _where(condition: Any, *choices: Any) -> Any:
+    """Implement `numpy.where`. Between two Python floats, the result is float64, as in NumPy."""
+    if is_recorded() and isinstance(condition, ArrayCore) and all(map(_is_float, choices)):
+        choices = tuple(map(MAKERS["array"], choices))
+    return np.where(condition, *choices)
+
+
+def _is_float(choice: Any) -> bool:
+    return type(unproxied(choice)) is float
+
+
+NUMPY = StandIns(np, RECORDED, is_recorded, {"where": _where, **LISTING})
+
+
+_MAKERS = {id(getattr(np, name)) for name in RECORDED}
 
 
 def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:
     """Return whether `code` names NumPy and attributes that create arrays, or such functions of NumPy."""
     names = facts(code)
     values = [NUMPY.original(namespace[name]) for name in names.globals if name in namespace]
-    is_named = not (RECORDED.keys() | LISTING.keys()).isdisjoint(names.attributes)
-    return any(NUMPY.stand_in(value) is not None and (value is not np or is_named) for value in values)
+    is_named = not RECORDED.keys().isdisjoint(names.attributes)
+    return any(id(value) in _MAKERS or (value is np and is_named) for value in values)
+
+
+def takes_lists(code: types.CodeType) -> bool:
+    """Return whether `code` names attributes like functions of NumPy that are called with lists."""
+    return not LISTING.keys().isdisjoint(facts(code).attributes)
 
 
 def tells(code: types.CodeType) -> str | None:

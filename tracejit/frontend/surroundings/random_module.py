@@ -66,6 +66,8 @@ def _drawing(name: str) -> Callable[..., Any]:
             trace.give_up(f"{name} of a NumPy generator needs the values of a recorded array", REMEDY)
         if trace.nest.loops:
             trace.nest.loops[-1].unroll("a NumPy generator draws other numbers in each iteration")
+        if trace.nodes:
+            trace.draws.last = trace.nodes[-1]
         result = draw(self, *args, **options)
         return MAKERS["array"](result) if trace.recorded_numpy and type(result) is np.ndarray else result
 

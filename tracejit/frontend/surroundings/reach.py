@@ -69,7 +69,7 @@ from tracejit.frontend.surroundings.members import (
     FollowedObject,
     class_slot,
 )
-from tracejit.frontend.surroundings.module_stand_ins import NONE, StandIns
+from tracejit.frontend.surroundings.module_stand_ins import StandIns
 from tracejit.frontend.surroundings.numpy_module import NUMPY
 
 MAX_VALUES = 8  # items of built-in types that are checked one by one; longer ones by their content
@@ -89,9 +89,7 @@ class Reach:
     shadows:  pairs of globals and names of builtins that are absent from these globals.
     """
 
-    def __init__(
-        self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int], random: StandIns = NONE
-    ):
+    def __init__(self, code: ExecutedCode, numbers: Numbers, rebuilt: Container[int], random: StandIns):
         self.code, self.numbers, self.rebuilt, self.random = code, numbers, rebuilt, random
         self.slots: dict[Any, Slot] = {}
         self.refused: list[Slot] = []

@@ -12,7 +12,7 @@ from tracejit.frontend.surroundings import numpy_module
 from tracejit.frontend.surroundings.changes import Changes
 from tracejit.frontend.surroundings.executed import ExecutedCode
 from tracejit.frontend.surroundings.installed import InstalledStandIns, generators
-from tracejit.frontend.surroundings.module_stand_ins import NONE
+from tracejit.frontend.surroundings.module_stand_ins import NO_STAND_INS
 from tracejit.frontend.surroundings.reach import Reach
 from tracejit.frontend.surroundings.reads import Reads
 from tracejit.frontend.surroundings.refusals import (
@@ -39,7 +39,7 @@ class Surroundings:
         self.arguments = arguments
         self.code = ExecutedCode()
         trace = arguments.trace
-        random = generators() if trace.assumed.generators and not trace.numbers.concrete else NONE
+        random = generators() if trace.assumed.generators and not trace.numbers.concrete else NO_STAND_INS
         self.reach = Reach(self.code, trace.numbers, arguments.originals, random)
         self.reads = Reads(self.code)
         self.stand_ins = InstalledStandIns(self.reach, arguments)
@@ -54,6 +54,7 @@ class Surroundings:
         self.stand_ins.install()
         self.stand_ins.check_functions()
         trace.body.makes_arrays |= trace.assumed.generators or numpy_module.makes_arrays(code, namespace)
+        trace.body.takes_lists |= numpy_module.takes_lists(code)
         refuse_type_questions(trace, code)
         if self.stand_ins.aliased and self.code.mentions.compares:
             raise Restart(aliased=self.stand_ins.aliased)

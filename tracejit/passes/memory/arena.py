@@ -45,13 +45,15 @@ class Hole(NamedTuple):
 class ArenaLayout:
     """An arena of `size` bytes, which grows as needed, and its holes.
 
-    Holes are indexed twice: by offset, and by the last task that accessed them, because a task of a graph
-    with many independent components knows few of these tasks.
+    Holes are indexed by offset, by size, because most buffers of a long graph have the same size, and by the
+    last task that accessed them, because a task of a graph with many independent components knows few of
+    these tasks.
     """
 
     def __init__(self) -> None:
         self.size = 0
         self._holes: list[Hole] = []
+        self._by_size: defaultdict[int, list[Hole]] = defaultdict(list)
         self._by_last: defaultdict[int, list[Hole]] = defaultdict(list)
         self._lasts = 0  # the tasks that are keys of `_by_last`
 
@@ -64,7 +66,7 @@ class ArenaLayout:
         size = _aligned(nbytes)
         if size == 0:
             return 0, 0
-        holes = self._best_fit(size, self._reusable_holes(task, known))
+        holes = self._fit(size, task, known)
         offset = holes[0].offset if holes else self.size
         end = offset + size
         self.size = max(self.size, end)
@@ -85,6 +87,7 @@ class ArenaLayout:
 
     def _add(self, hole: Hole) -> None:
         bisect.insort(self._holes, hole)
+        bisect.insort(self._by_size[hole.size], hole)
         last = _last(hole)
         self._by_last[last].append(hole)
         self._lasts |= 1 << last
@@ -94,20 +97,27 @@ class ArenaLayout:
         start = bisect.bisect_left(self._holes, holes[0])
         del self._holes[start : start + len(holes)]
         for hole in holes:
+            same = self._by_size[hole.size]
+            del same[bisect.bisect_left(same, hole)]
             last = _last(hole)
             self._by_last[last].remove(hole)
             if not self._by_last[last]:
                 self._lasts ^= 1 << last
 
-    def _reusable_holes(self, task: int, known: int) -> list[Hole]:
-        """The holes that `task` may reuse, in order of their offsets."""
+    def _fit(self, size: int, task: int, known: int) -> list[Hole]:
+        """The adjacent holes for a buffer of this size that `task` may reuse, or an empty list."""
         unknown = ~known
         lasts = self._lasts & known
         if SEARCH_COST_RATIO * lasts.bit_count() < len(self._holes):
             candidates = [hole for last in tasks_of(lasts) for hole in self._by_last[last]]
-            return sorted([hole for hole in candidates if not hole.users & unknown and hole.until >= task])
-        self._holes = [hole for hole in self._holes if hole.until >= task]
-        return [hole for hole in self._holes if not hole.users & unknown]
+            usable = [hole for hole in candidates if not hole.users & unknown and hole.until >= task]
+            return self._best_fit(size, sorted(usable))
+        for hole in self._by_size[size]:
+            if not hole.users & unknown and hole.until >= task:
+                return [hole]
+        for hole in [hole for hole in self._holes if hole.until < task]:
+            self._remove([hole])
+        return self._best_fit(size, [hole for hole in self._holes if not hole.users & unknown])
 
     def _best_fit(self, size: int, holes: list[Hole]) -> list[Hole]:
         """The smallest run of adjacent holes that fits, or else the run at the end, which can grow."""

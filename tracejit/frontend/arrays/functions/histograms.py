@@ -89,8 +89,8 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int 
         require(extent >= 0, f"bincount: length {extent} is negative")
         index = checked(dispatch.apply(ops.minimum, index, extent), index >= 0, extent + 1, what)
         return _summed_by(values, index, extent)
-    is_traced = index.size and result_length and thread.trace is not None
-    if is_traced and (index.min() >= 0) & (index.max() < result_length):
+    is_traced = thread.trace is not None
+    if is_traced and index.size and result_length and (index.min() >= 0) & (index.max() < result_length):
         return _summed_by(values, index, result_length)
     if index.size:
         elements = index.numpy(copy=False)

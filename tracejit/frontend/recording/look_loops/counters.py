@@ -37,13 +37,19 @@ from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.trace_numbers import Numbers
+from tracejit.ir.op import Trait
+from tracejit.loopnest.operands import MAX_SHORT
+from tracejit.ops import scatter, update, view
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
 
 LONG_SEGMENT = 2048
-"""The maximum number of operations between two looks in a loop whose iterations are all recorded."""
+"""The maximum number of operations between two looks in a loop over elements that records all iterations."""
+
+CALLED = {Trait.ORDERED, Trait.HOST, Trait.LIBRARY}
+"""The traits of operators that cannot be part of a kernel."""
 
 MAX_REQUIRED = 16
 """The largest trip count that is required instead of being a run-time number."""
@@ -162,7 +168,7 @@ def counted_range(trace: Trace, frame: types.FrameType, bounds: tuple[Any, ...])
     numbers = trace.numbers
     is_counted = type(start) is NumberProxy and numbers.is_recomputed(start._source)
     first = start if is_counted else counter(start, numbers)
-    counted = CountedRange(first, stop, step, trace, is_stepped=is_varying or trace.assumed.stepped)
+    counted = CountedRange(first, stop, step, trace, is_varying=is_varying)
     trace.looks.ranges[id(frame), loop] = weakref.ref(counted)
     return counted
 
@@ -186,7 +192,7 @@ def counted_rows(trace: Trace, frame: types.FrameType, array: Any) -> CountedRow
     trace.looks.iterates = trace.looks.iterates or loop is not None
     if loop is None or not trace.assumed.counted:
         return None
-    rows = CountedRows(counter(0, trace.numbers), array.shape[0], 1)
+    rows = CountedRows(counter(0, trace.numbers), array.shape[0], 1, trace)
     rows.array = array
     trace.looks.ranges[id(frame), loop] = weakref.ref(rows)
     return rows
@@ -209,7 +215,7 @@ def counted_arrays(
     trace.looks.iterates = True
     if not trace.assumed.counted:
         return None
-    items = CountedArrays(counter(0, trace.numbers), min(array.shape[0] for array in arrays), 1)
+    items = CountedArrays(counter(0, trace.numbers), min(array.shape[0] for array in arrays), 1, trace)
     items.array = start, arrays, packs
     trace.looks.ranges[id(frame), loop] = weakref.ref(items)
     return items
@@ -220,10 +226,26 @@ def is_integer(bound: Any, trace: Trace) -> bool:
     return type(bound) is int or (is_of(bound, trace.numbers) and type(bound._value) is int)
 
 
+def computes_elements(trace: Trace) -> bool:
+    """Whether the last operations of a recording compute single elements, or arrays short enough for a serial
+    kernel: none of them by a library, for gradients, or between numbers of a NumPy generator.
+    """
+    if trace.tapes:
+        return False
+    for node in trace.nodes[-LONG_SEGMENT:]:
+        if node is trace.draws.last:
+            return False
+        if node.op is view and node.output.type.size == node.inputs[0].type.size:
+            continue  # a shape of an array that is indexed
+        computed = node.inputs[1] if node.op in (update, scatter) else node.outputs[0]
+        if computed.type.size > MAX_SHORT or not CALLED.isdisjoint(node.op.traits):
+            return False
+    return True
+
+
 class CountedRange:
     """The iterator of a ``for`` over a range. Its state consists of numbers of the call.
 
-    trace:      None if all iterations have looks.
     is_stepped: whether an iteration without a look ends with one, so that each is a transition between
                 states: the trip count is a run-time number, or the recording of all iterations is long.
     looks:      the number of looks of the trace when the last iteration started.
@@ -233,11 +255,9 @@ class CountedRange:
 
     array: Any = None
 
-    def __init__(
-        self, first: Any, stop: Any, step: int, trace: Trace | None = None, *, is_stepped: bool = False
-    ) -> None:
+    def __init__(self, first: Any, stop: Any, step: int, trace: Trace, *, is_varying: bool = False) -> None:
         self.next, self.stop, self.step, self.trace = first, stop, step, trace
-        self.is_stepped, self.looks = is_stepped, -1
+        self.is_stepped, self.looks = is_varying or trace.assumed.stepped, -1
 
     def __iter__(self) -> CountedRange:
         return self
@@ -246,13 +266,12 @@ class CountedRange:
         here, trace = self.next, self.trace
         if not (here < self.stop if self.step > 0 else here > self.stop):
             raise StopIteration
-        if trace is not None:
-            if self.looks == len(trace.looks.cuts):
-                if self.is_stepped:
-                    trace.look_at_number(here)
-                elif len(trace.nodes) > LONG_SEGMENT:
-                    trace.interrupt(Restart(stepped=True))
-            self.looks = len(trace.looks.cuts)
+        if self.looks == len(trace.looks.cuts):
+            if self.is_stepped:
+                trace.look_at_number(here)
+            elif len(trace.nodes) > LONG_SEGMENT and computes_elements(trace):
+                trace.interrupt(Restart(stepped=True))
+        self.looks = len(trace.looks.cuts)
         self.next = here + self.step
         return here
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ LOOPS: set[types.CodeType] = set()
 
 PASSING: set[types.CodeType] = set()
 """Functions of this package that only forward to a function of the user's."""
+
+STAND_INS: dict[types.ModuleType, Mapping[str, Any]] = {}
+"""The functions of modules that stand for others in a traced body."""
 
 NUMBERS = (bool, int, float, np.generic, NumberProxy)
 """Classes of numbers."""
@@ -171,7 +175,6 @@ def loaded_value(frame: types.FrameType, loaded: Loaded | None) -> Any:
 def _attribute(holder: Any, name: str) -> Any:
     """Return an attribute of a module, of an object, or of its class, without running code of the user's."""
     if isinstance(holder, types.ModuleType):
-        content = vars(holder)
-        return content.get(name, content.get("_functions", {}).get(name, GONE))  # of `module_stand_ins`
+        return vars(holder).get(name, STAND_INS.get(holder, {}).get(name, GONE))
     value = GONE if isinstance(holder, type) else Attributes(holder).get(name)
     return inherited(holder if isinstance(holder, type) else type(holder), name) if value is GONE else value

@@ -38,13 +38,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracejit.config import config
 from tracejit.frontend.python.code_loops import for_after
-from tracejit.frontend.recording.look_loops.counters import counted_range, is_integer
+from tracejit.frontend.recording.look_loops.counters import computes_elements, counted_range, is_integer
 from tracejit.frontend.recording.number import unproxied
 from tracejit.frontend.recording.ranges.ranges import Range, RangeLoop, may_roll, site_of
 from tracejit.frontend.recording.recording import thread
-from tracejit.ir.op import Trait
-from tracejit.loopnest.operands import MAX_SHORT
-from tracejit.ops import update
 from tracejit.passes.rolling.roll import LONG_SCALE, check_size
 from tracejit.passes.rolling.wiring import NotRollable
 
@@ -55,9 +52,6 @@ LONG_RECORDING = 4096
 """The maximum number of operations in a recording that unrolls all loops; recording them takes a tenth of a
 second.
 """
-
-CALLED = {Trait.ORDERED, Trait.HOST, Trait.LIBRARY}
-"""The traits of operators that cannot be part of a kernel."""
 
 MIN_TRIP_COUNT = 16
 """The minimum trip count of a loop that is recorded like one over `tj.range`."""
@@ -98,13 +92,7 @@ def should_count(trace: Trace) -> bool:
     """
     if trace.assumed.counted is not None or trace.looks.cuts or not trace.assumed.unrolled:
         return False
-    if trace.tapes or trace.draws.totals:
-        return False
-    for node in trace.nodes[-LONG_RECORDING:]:
-        computed = node.inputs[1] if node.op is update else node.outputs[0]
-        if computed.type.size > MAX_SHORT or not CALLED.isdisjoint(node.op.traits):
-            return False
-    return True
+    return not trace.draws.totals and computes_elements(trace)
 
 
 class _BuiltinRange(Range):
