@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracejit import ops
-from tracejit.ir.graph import Node
+from tracejit.ir.graph import Graph, Node
 from tracejit.ir.moving import most
 from tracejit.ir.op import Trait
 from tracejit.passes.memory.aliases import is_task
@@ -32,7 +32,11 @@ def cost(node: Node) -> int:
     """The estimated cost of a task in units of 0.1 ns, the time of one byte of memory traffic."""
     if node.op is ops.loop:
         return most(node.attrs["rounds"]) * work(node)
+    if node.op is ops.case:
+        return max(map(_inside, node.attrs["branches"]))
     arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
+    if node.op is ops.gather:  # it reads as many elements as it writes
+        arrays = [*node.inputs[1:], node.output, node.output]
     costs = tuning_of_values(arrays).costs
     total = sum(most(v.type.nbytes) for v in arrays)
     for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
@@ -51,8 +55,15 @@ def work(node: Node) -> int:
     """
     if "body" not in node.attrs:
         return cost(node)
-    inner = [n for n in node.attrs["body"].nodes if Trait.VIEW not in n.op.traits and is_task(n)]
-    return sum(cost(n) for n in inner if n.op is not ops.update)
+    return _inside(node.attrs["body"])
+
+
+def _inside(graph: Graph) -> int:
+    """The cost of the tasks of a nested graph, which change arrays in place."""
+    tasks = [node for node in graph.nodes if Trait.VIEW not in node.op.traits and is_task(node)]
+    written = [v for node in tasks if node.op is ops.scatter for v in node.inputs[1:]]
+    others = [node for node in tasks if node.op not in (ops.update, ops.scatter)]
+    return sum(most(v.type.nbytes) for v in written) + sum(map(cost, others))
 
 
 def earliest(

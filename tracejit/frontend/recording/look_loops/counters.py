@@ -226,13 +226,13 @@ def is_integer(bound: Any, trace: Trace) -> bool:
     return type(bound) is int or (is_of(bound, trace.numbers) and type(bound._value) is int)
 
 
-def computes_elements(trace: Trace) -> bool:
-    """Whether the last operations of a recording compute single elements, or arrays short enough for a serial
-    kernel: none of them by a library, for gradients, or between numbers of a NumPy generator.
+def computes_elements(trace: Trace, n_last: int) -> bool:
+    """Whether the last `n_last` operations of a recording compute single elements, or arrays short enough for
+    a serial kernel: none of them by a library, for gradients, or between numbers of a NumPy generator.
     """
     if trace.tapes:
         return False
-    for node in trace.nodes[-LONG_SEGMENT:]:
+    for node in trace.nodes[-n_last:]:
         if node is trace.draws.last:
             return False
         if node.op is view and node.output.type.size == node.inputs[0].type.size:
@@ -269,7 +269,7 @@ class CountedRange:
         if self.looks == len(trace.looks.cuts):
             if self.is_stepped:
                 trace.look_at_number(here)
-            elif len(trace.nodes) > LONG_SEGMENT and computes_elements(trace):
+            elif len(trace.nodes) > LONG_SEGMENT and computes_elements(trace, LONG_SEGMENT):
                 trace.interrupt(Restart(stepped=True))
         self.looks = len(trace.looks.cuts)
         self.next = here + self.step

@@ -92,7 +92,7 @@ def should_count(trace: Trace) -> bool:
     """
     if trace.assumed.counted is not None or trace.looks.cuts or not trace.assumed.unrolled:
         return False
-    return not trace.draws.totals and computes_elements(trace)
+    return not trace.draws.totals and computes_elements(trace, LONG_RECORDING)
 
 
 class _BuiltinRange(Range):
