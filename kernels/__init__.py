@@ -14,9 +14,10 @@ right and below:
     streams    building blocks of streaming kernels: prefetch, non-temporal stores, transposition
     scalar     elementwise operators on one element
     compiler   the Numba target, typed memory access, typed values
-    split      definitions shared by all plans, which split work into units
+    c_functions, split
+               functions of the C library; definitions shared by all plans, which split work into units
 
-Kernels import no other package of tracejit. *Plans* and *layouts* (`split`, and modules that a contract of
-import-linter lists) are arithmetic: they import neither Numba nor llvmlite, so all layers may use them at any
-time. All other modules are imported when something must be compiled. This module imports nothing.
+Kernels import no other package of tracejit. *Plans* and *layouts* (`c_functions`, `split`, and modules that a
+contract of import-linter lists) are arithmetic: they import neither Numba nor llvmlite, so all layers may use
+them at any time. All other modules are imported when something must be compiled. This module imports nothing.
 """

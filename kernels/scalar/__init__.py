@@ -23,6 +23,7 @@ Modules; each imports only modules to its right and below:
 
     complex_numbers                    functions of complex numbers, in terms of those of their real and
                                        imaginary parts
+    c_library                          functions of the C library, for Python's numbers
     special, power, inverse, trigonometric
                                        the error function; powers and hypot; inverse functions; sine,
                                        cosine, tangent
@@ -31,11 +32,12 @@ Modules; each imports only modules to its right and below:
     accumulate                         accumulators and indices of generated kernels
     declare, building_blocks           the decorator `scalar` and its table; polynomials, powers of two
 
-The package imports `compiler`.
+The package imports `c_functions` and `compiler`.
 """
 
 from tracejit.kernels.scalar import (
     arithmetic,
+    c_library,
     casts,
     complex_numbers,
     exponential,
@@ -51,6 +53,7 @@ from tracejit.kernels.scalar.declare import FUNCTIONS, scalar
 __all__ = [
     "FUNCTIONS",
     "arithmetic",
+    "c_library",
     "casts",
     "complex_numbers",
     "exponential",

@@ -19,8 +19,10 @@ from tracejit.ir.op import OPS, Trait
 from tracejit.ir.types import CPU, DTYPES, HALVES, HOST, ArrayType, Device, is_floating, is_inexact
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
+from tracejit.kernels import c_functions
 from tracejit.ops import add, multiply, negative
 from tracejit.ops import sum as sum_op
+from tracejit.ops.c_library import C_FUNCTIONS
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.ops.structural import CALLBACKS, keep_callback
 from tracejit.ops.symbolic import Sym, building, number, pull_back
@@ -632,6 +634,20 @@ def branch(op, type, count):
     return builder.graph([builder.emit(op, *[x] * count)])
 
 
+def c_samples():
+    """Python's functions of numbers in the interval where all of them are defined, and of other numbers."""
+    samples = {}
+    for name, op in C_FUNCTIONS.items():
+        x = np.array([[0.1, 0.5], [0.75, 0.9]]) + (name == "acosh")
+        operands = [x] if name in c_functions.UNARY else [x, x[::-1]]
+        wanted = [getattr(math, name)(*each) for each in zip(*(x.ravel() for x in operands), strict=True)]
+        samples[op.name] = [
+            (operands, {}, [np.reshape(wanted, x.shape)]),
+            ([np.full(2, -np.inf)] * len(operands), {}, None),
+        ]
+    return samples
+
+
 def attention_samples(rng):
     """Two matrices of queries that share one of keys, and one for each."""
     q, k, v, ct = (rng.normal(size=s) for s in [(2, 3, 2), (1, 3, 2), (1, 3, 1), (2, 3, 1)])
@@ -660,7 +676,7 @@ def attention_samples(rng):
     }
 
 
-SAMPLES = samples(np.random.default_rng(0))
+SAMPLES = samples(np.random.default_rng(0)) | c_samples()
 
 
 @pytest.mark.parametrize("name", sorted(OPS.keys() - BETWEEN))
@@ -731,6 +747,10 @@ REFUSED = [
     ("sort", ["float32[3]"], {"axis": 1}, "sort along axis 1 of .*: expected an axis from 0 to 0"),
     ("argsort", ["float32[3]"], {"axis": -1}, "argsort along axis -1 of"),
     ("gcd", ["int32[3]", "int32[2]"], {}, "gcd needs operands of one shape"),
+    *[
+        (op.name, ["float32[3]"] * (1 + (name in c_functions.BINARY)), {}, f"{op.name} is not defined for")
+        for name, op in C_FUNCTIONS.items()
+    ],
     *[
         (name, ["float32[2,3]"], attrs, f"{called} needs square matrices")
         for name, called, attrs in [

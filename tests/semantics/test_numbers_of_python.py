@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.frontend.samples import same_tree
 from tests.semantics.cases import Cases, Thing, one
 
 CASES = Cases()
@@ -209,3 +210,42 @@ def test_what_cannot_equal_a_number_and_what_computes_with_any_does_not_look_at_
 @pytest.mark.parametrize("name", CASES)
 def test_a_traced_function_does_what_the_function_does(name):
     CASES.check(name)
+
+
+def dtypes_of_numpy(x):
+    k, z = int(x[0]), float(x[1])
+    counts, sums, rows = np.zeros(3, dtype=int), np.empty(2, float), x.astype(int)
+    counts[1] = k
+    sums[:] = z
+    return (
+        counts,
+        sums,
+        rows,
+        np.full(2, z, dtype=int),
+        np.zeros_like(x, dtype=int),
+        x.sum(dtype=float),
+        k * z,
+    )
+
+
+def class_and_dtype(x):
+    k = int(x[0])
+    return np.zeros(2, dtype=int) + k if isinstance(len(x), int) else x
+
+
+def handed_on(x, make=lambda n, kind: np.zeros(n, kind) + (kind is int)):
+    return make(2, int) + int(x[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "replays"), [(dtypes_of_numpy, True), (class_and_dtype, False), (handed_on, False)]
+)
+def test_names_of_dtypes_that_are_also_called(body, replays):
+    """``np.zeros(n, int)`` beside ``int(x[0])``: the number is one of the call, and no guard. A body that
+    uses the class in another way gets the class.
+    """
+    step = tj.jit(body)
+    for first in (3.0, 7.0, -2.5):
+        x = np.array([first, 1.5, 2.5])
+        same_tree(step(tj.asarray(x)), body(x))
+    assert (step.cache_info().traces == 1) == replays, step.explain()

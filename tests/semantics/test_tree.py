@@ -19,6 +19,7 @@ from tests.thorough import some
 from tracejit.errors import OutOfBoundsError, ReplayError
 from tracejit.frontend.jit import trace_tree
 from tracejit.frontend.jit.state_loops.branching import BranchingLoop
+from tracejit.frontend.jit.state_loops.loop_builder import MAX_DRAWING
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.selecting import SelectingLoop
 
@@ -768,7 +769,7 @@ def test_rounds_that_the_graph_ends(step, is_native, branches, monkeypatch):
         if function is step:
             expected = found
     assert found == expected
-    limits = [str(kind.ITERATIONS) for kind in (BranchingLoop, SelectingLoop)]
+    limits = [str(kind.ITERATIONS) for kind in (BranchingLoop, SelectingLoop)] + [str(MAX_DRAWING)]
     native = [path for path in f._entries[0].paths if any(limit in path.text for limit in limits)]
     assert bool(native) == is_native, f.explain()
     told = [line for line in f.explain().splitlines() if line.startswith("  iterations up to ")]
@@ -958,13 +959,13 @@ def test_a_number_that_is_loaded_before_a_look_is_no_literal_later(step):
 @pytest.mark.cpu("it counts launches of rounds, which on GPUs are a launch each")
 def test_explain_says_why_rounds_are_a_launch_each():
     def step(x, n, k):
-        while float(x.sum()) ** 0.5 > k:
+        while math.hypot(float(x.sum()), 0.5) > k:
             x = x * 0.5
         return x
 
     for body, reason in (
         (draws, "an iteration draws random numbers"),
-        (step, "numbers are computed by (x ** y)"),
+        (step, "numbers are computed by math.hypot(x, y)"),
     ):
         f = tj.jit(body, strict=True)
         f(tj.full(30, 4e6), 0, 1.0)

@@ -142,8 +142,8 @@ class Schedule(NamedTuple):
     `build_plan` returns its plan, which may be built on the first request. `tasks` are the engine's tasks,
     `segments` the tasks of the plan that each of them runs, and `lines` the user's source lines.
     `operations` is the number of recorded operations, and `times` the seconds spent in each stage of
-    compilation. `launch` returns immediately. `commit` returns when no task of the launch can fail any
-    more, or raises.
+    compilation. `launch` returns immediately, and may tell that all tasks have ended without a failure: True.
+    `commit` returns when no task of the launch can fail any more, or raises.
     """
 
     build_plan: Callable[[], MemoryPlan]
@@ -152,7 +152,7 @@ class Schedule(NamedTuple):
     segments: tuple[tuple[int, ...], ...]
     kernels: tuple[KernelInfo, ...]
     pack: Packer
-    launch: Callable[..., None]
+    launch: Callable[..., bool | None]
     commit: Callable[..., None]
     naive_bytes: int
     operations: int

@@ -129,8 +129,8 @@ class Program:
         self._next = iter(self._free.pop, None)
         self._launch = native.calls().launch
 
-    def launch(self, packed: bytes, keep: object, started: list[int] | None = None) -> None:
-        """Launch the program.
+    def launch(self, packed: bytes, keep: object, started: list[int] | None = None) -> bool:
+        """Launch the program. Return whether the launch has ended already, without a failed task.
 
         packed:  one int64 per argument (an address, or the bits of a number), followed by the address of each
                  argument's variable (0: not ordered), in native byte order
@@ -170,8 +170,9 @@ class Program:
                 if self._has_arenas:
                     instance.return_arenas()
                 self._free.append(instance)
-            else:
-                self._finish_launch(flight, started)
+                return True
+            self._finish_launch(flight, started)
+            return False
         except BaseException:
             self._finish_launch(flight, started, helps=False)
             raise

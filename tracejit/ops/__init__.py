@@ -7,6 +7,7 @@ each imports only modules to its right and below:
     factorizations, fourier, sorting  operators on the host: LAPACK, Fourier transforms, sorting
     reduce                            reductions, index reductions, scans
     transcendental                    elementwise operators that are not exactly rounded
+    c_library                         functions of the C library, for Python's numbers in native loops
     winograd, pooling, convolution    convolution and pooling, and their gradients
     movement                          views, updates, gathers, scatters, copies between devices
     arithmetic, integers, complex_numbers
@@ -26,6 +27,7 @@ from tracejit.ir.op import OPS
 from tracejit.ops import (
     arithmetic,
     attend,
+    c_library,
     communicate,
     complex_numbers,
     convolution,
@@ -48,8 +50,9 @@ from tracejit.ops import (
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, attend, communicate, complex_numbers, convolution, creation, factorizations, fourier),
+    *(arithmetic, attend, c_library, communicate, complex_numbers, convolution, creation, factorizations),
     *(
+        fourier,
         integers,
         linalg,
         loops,

@@ -13,6 +13,6 @@ Modules; each imports only modules to its right and below:
     number_variables     numbers of the call as variables of that program
     piecewise, vouch     runs the body as eager code; `pure` and `callback`
 
-The package imports `arrays`, `assembly`, `compile`, `engine`, `ir`, `loopnest`, `ops`, `passes`, `python`,
-`recording`, `signature` and `surroundings`. No other package of the frontend imports it.
+The package imports `arrays`, `assembly`, `compile`, `engine`, `ir`, `kernels`, `loopnest`, `ops`, `passes`,
+`python`, `recording`, `signature` and `surroundings`. No other package of the frontend imports it.
 """

@@ -76,7 +76,7 @@ def record(
         aliased=set(aliased),
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
-        stepped=segments is not None and segments.stepped,
+        stepped=False if segments is None else segments.stepped,
         math=segments is not None and segments.computes_math,
         unasked=set() if segments is None else segments.unasked,
         required=required,

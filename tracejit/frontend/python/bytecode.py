@@ -49,6 +49,7 @@ class Facts(NamedTuple):
                 that name; (name, "") for any other use of its value.
     imports:    pairs (level, module) of the imports.
     escaping:   names of globals and attributes whose value is used other than for a call or an attribute.
+    escaping_loads: these names, once for each such use.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     compares_types: whether ``type(...)`` is used for more than its attributes.
     compares: whether two values, neither of them a constant, are compared (``is``, ``==``, ``in``).
@@ -63,6 +64,7 @@ class Facts(NamedTuple):
     uses: frozenset[tuple[str, str]]
     imports: frozenset[tuple[int, str]]
     escaping: frozenset[str]
+    escaping_loads: tuple[str, ...]
     stores_items: bool
     compares_types: bool
     compares: bool
@@ -148,6 +150,7 @@ def facts(code: types.CodeType) -> Facts:
     opnames = {instruction.opname for instruction in code_instructions}
     if "MATCH_CLASS" in opnames:
         attributes.add("__match_args__")
+    escaping = list(_escaping(code_instructions))
     set_by_name = {name for accessor, name in _accesses(code) if accessor in _STORERS and name is not None}
     return Facts(
         variables=frozenset(_named(code_instructions, _MENTIONS)),
@@ -158,7 +161,8 @@ def facts(code: types.CodeType) -> Facts:
         written=frozenset(_named(code_instructions, _GLOBAL_STORES)),
         uses=frozenset(_uses(code_instructions)),
         imports=frozenset(_imports(code_instructions)),
-        escaping=frozenset(_escaping(code_instructions)),
+        escaping=frozenset(escaping),
+        escaping_loads=tuple(escaping),
         stores_items=not opnames.isdisjoint(_ITEM_STORES) or any(map(_is_in_place, code_instructions)),
         compares_types=_compares_types(code),
         compares=_compares(code),

@@ -30,6 +30,7 @@ _COMPUTATIONS = ("BINARY_OP", "COMPARE_OP", "UNARY_NEGATIVE")
 """Instructions that compute a new object from their operands."""
 
 _STORE, _CALL = "STORE_SUBSCR", "CALL"
+_CALLS = frozenset({_CALL, "CALL_KW"})
 
 _POPS = {"BINARY_OP": 2, "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "UNARY_NEGATIVE": 1, _STORE: 3}
 """The number of operands that each instruction pops, for instructions that only compute or store."""
@@ -73,6 +74,63 @@ class Use(NamedTuple):
     kind: str | None
     offset: int = 0
     container: Loaded | None = None
+
+
+_TAKE_DTYPES = frozenset(
+    {
+        *(
+            "arange",
+            "array",
+            "asanyarray",
+            "asarray",
+            "ascontiguousarray",
+            "astype",
+            "cumprod",
+            "cumsum",
+            "dtype",
+        ),
+        *(
+            "empty",
+            "empty_like",
+            "eye",
+            "fromiter",
+            "full",
+            "full_like",
+            "identity",
+            "linspace",
+            "mean",
+            "ones",
+        ),
+        *("ones_like", "prod", "sum", "tri", "view", "zeros", "zeros_like"),
+    }
+)
+"""Functions and methods whose last argument may be a dtype."""
+
+_BEFORE_CALL = frozenset({"KW_NAMES", "PRECALL", "LOAD_CONST", "NOP"})
+"""Instructions between the last argument and a call."""
+
+
+def dtype_uses(code: types.CodeType, name: str) -> int:
+    """Return how often the value of a global is the last argument of a function of NumPy or a method that
+    takes a dtype there.
+
+    >>> def f(np, n, x): return np.zeros(n, dtype=int), x.astype(int), int(n), isinstance(n, int)
+    >>> dtype_uses(f.__code__, "int")
+    2
+    """
+    sequence, count = list(dis.get_instructions(code)), 0
+    for index, load in enumerate(sequence):
+        if load.opname != "LOAD_GLOBAL" or load.argval != name:
+            continue
+        after = (each for each in sequence[index + 1 :] if each.opname not in _BEFORE_CALL)
+        call = next(after, None)
+        if call is None or call.opname not in _CALLS:
+            continue
+        site = call_at(code, call.offset)
+        if site is not None:
+            loaded = site.callee.attributes if site.callee is not None else site.methods
+            count += bool(loaded) and loaded[-1] in _TAKE_DTYPES
+    return count
 
 
 def tests_truth(code: types.CodeType, offset: int) -> bool:

@@ -33,7 +33,7 @@ from tracejit.ops.communicate import COLLECTIVE
 TOLERANCE = {FLOAT16: 4e-3, BFLOAT16: 3e-2, np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
 """Tolerances, as a fraction of the largest magnitude: the order of terms changes sums by that much."""
 
-LaunchFunction = Callable[..., None]
+LaunchFunction = Callable[..., bool | None]
 
 
 def launcher(schedule: Any, graph: Graph, *, commits: bool = False) -> LaunchFunction:

@@ -130,6 +130,12 @@ def call_of(name: str, count: int) -> Operation | None:
     return CALLS.get((name, count))
 
 
+def test_of(name: str) -> Operation | None:
+    """Return the question for the truth value of ``name(x)``, if it is declared."""
+    operation = call_of(name, 1)
+    return operation.truth if operation is not None else None
+
+
 def _type_question(kind: type) -> Operation:
     name = f"np.{kind.__name__}" if issubclass(kind, np.generic) else kind.__name__
     return _declare(f"(type({{}}) is {name})", lambda x: type(x) is kind)

@@ -43,6 +43,7 @@ class Assumptions:
               too.
     counted:  iteration counters are run-time numbers (see `look_loops.counters`). None: not needed so far.
     stepped:  each iteration of a loop with such a counter has a look, because the recording of all is long.
+              None: not needed so far. False: the state of the body would be unknown at these looks.
     math:     functions of `math` compute with run-time numbers.
     generators: `numpy.random.default_rng` returns generators whose numbers are constants of the trace.
     functions: `float` and the like are replaced in functions that the body accesses by name, and only calls.
@@ -68,7 +69,7 @@ class Assumptions:
     numpy: bool | None = None
     spares_guards: bool = False
     counted: bool | None = None
-    stepped: bool = False
+    stepped: bool | None = None
     math: bool = False
     generators: bool = False
     functions: bool = True
@@ -139,6 +140,7 @@ class Restart(BaseException):
         """Correct the assumptions of the recording that was aborted."""
         if self._corrections["numpy"]:
             assumed.counted = None  # recorded arrays are looked at elsewhere
+            assumed.unasked.clear()  # states were unknown with NumPy's arrays
         for name, value in self._corrections.items():
             if value is not None:
                 setattr(assumed, name, value)

@@ -80,7 +80,7 @@ class Segments:
         self.ended = 0
         self.counted: bool | None = None
         self.computes_math = False
-        self.stepped = False
+        self.stepped: bool | None = None
         self.unasked: set[Any] = set()
         self._lengths: dict[Hashable, tuple[int, int]] = {}  # the first length, and the capacity
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()

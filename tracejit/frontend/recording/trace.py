@@ -27,6 +27,8 @@ from tracejit import ops
 from tracejit.errors import ReadOnlyError, locate
 from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.look_loops.counters import LONG_RUN, SHORT_RUN, count
+from tracejit.frontend.recording.look_loops.frames import frames_of_body
 from tracejit.frontend.recording.look_loops.number_loops import NumberLoops
 from tracejit.frontend.recording.looks import Looks, look_at, look_at_number
 from tracejit.frontend.recording.number import NumberProxy
@@ -147,6 +149,8 @@ class Trace(Recording):
             recount=self._recount,
             after_question=NumberLoops(self).after_question,
             need_float=self._spare_guard,
+            many=self._count_numbers,
+            limit=SHORT_RUN if assumed.counted else LONG_RUN,
         )
         self.draws = Draws()
         self.looks = Looks(segments, self.numbers)
@@ -480,10 +484,24 @@ class Trace(Recording):
         self.record_numpy()
         self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")
 
-    def _recount(self) -> NoReturn:
-        """Restart without counters, as the body asks for the value of one; with recorded arrays, if it may
-        have indexed a NumPy array.
+    def _count_numbers(self) -> None:
+        """Count iterations, as the body, which looks at values, has computed many numbers without a look: a
+        loop may compute them, whose condition asks only for its own counter, ``while n < 5000``.
         """
+        if self.tapes or not self.looks.cuts:
+            return
+        if self.assumed.counted is None:
+            self.interrupt(Restart(counted=True))
+        if self.assumed.counted:
+            count(self, frames_of_body())
+
+    def _recount(self) -> NoReturn:
+        """Restart without counters, as the body asks for the value of one; with functions of `math` that
+        compute run-time numbers, if it may have called one; with recorded arrays, if it may have indexed a
+        NumPy array.
+        """
+        if self.body.names_math and not self.assumed.math:
+            self.interrupt(Restart(math=True))
         self.record_numpy()
         self.interrupt(Restart(counted=False))
 

@@ -46,6 +46,7 @@ class Numbers:
     recount: called when the body asks for the exact value of one of them.
     after_question: called after a comparison or a truth test, see `answered`.
     need_float: called when the body asks for the exact value of a float.
+    many: called when the body has computed `limit` numbers since the last look, or since the last such call.
     required: sources of the numbers whose exact values are guarded, and of those computed from such numbers:
             before the first look, only questions about their exact values are guards, from which later
             recordings learn what varies.
@@ -59,10 +60,14 @@ class Numbers:
         recount: Callable[[], Any] | None = None,
         after_question: Callable[[NumberProxy, Any, types.FrameType], None] | None = None,
         need_float: Callable[[], None] | None = None,
+        many: Callable[[], None] | None = None,
+        limit: int = 0,
     ) -> None:
         self.concrete, self.refuse, self.recount = concrete, refuse, recount
         self.after_question, self.need_float = after_question, need_float
+        self.many, self.limit = many, limit
         self.steps: list[Any] = []
+        self.n_before = 0  # of the steps, those before the last look or call of `many`
         self.given = False
         self.closed = False
         self.raised: str | None = None
@@ -83,6 +88,7 @@ class Numbers:
         self.given = True
         self.steps.append(cut)
         self.from_arrays.add(source)
+        self.n_before = len(self.steps)
         self._computed, self._asked = {}, set()  # the next iteration of a loop asks again
 
     def start_counter(self, value: Any) -> Computed:
@@ -110,6 +116,10 @@ class Numbers:
         alive = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
         self._alive = [reference for reference, _ in alive]
         return [proxy for _, proxy in alive]
+
+    def has_many(self) -> bool:
+        """Whether more than `limit` numbers were computed since the last look or call of `many`."""
+        return len(self.steps) - self.n_before > self.limit
 
     def is_recomputed(self, source: Any) -> bool:
         """Whether replays recompute a number: it was looked at in an array, counts iterations, or is computed
@@ -150,6 +160,9 @@ class Numbers:
                     sources.add(source)
             if is_required:
                 self.required.add(source)
+            if self.many is not None and self.has_many():
+                self.n_before = len(self.steps)
+                self.many()
         if operation is operations.POWER:  # its type (int, float or complex) depends on the operands' values
             kind: Any = type(value)
             self.ask(True, operations.type_is(kind), source)

@@ -213,8 +213,9 @@ class Writer(ExpressionWriter):
         names = [self.write(var) for var in results]
         lines = self._draws(launch)
         lines += [self._new(var.value, var) for var in results]
-        lines.append(self._call(launch, results, self.constant(launch.call), self.constant(launch.pack)))
-        lines.append(f"wait({self._variables_of(results if launch.is_awaited else results[:1])})")
+        call = self._call(launch, results, self.constant(launch.call), self.constant(launch.pack))
+        awaited = self._variables_of(results if launch.is_awaited else results[:1])
+        lines.append(f"if not {call}: wait({awaited})")
         element = self.constant(element_of(results[0].value.type.dtype))
         return [*lines, f"{self.write(run.number)} = {element}({names[0]})"]
 
@@ -225,8 +226,8 @@ class Writer(ExpressionWriter):
         lines = self._draws(launch)
         lines += [self._new(var.value, var) for var in storages]
         call, pack = self.constant(launch.call), self.constant(launch.pack)
-        lines.append(self._call(launch, run.arrays, call, pack, blocks=blocks))
-        lines.append(f"wait({self._variables_of(storages)})")
+        call = self._call(launch, run.arrays, call, pack, blocks=blocks)
+        lines.append(f"if not {call}: wait({self._variables_of(storages)})")
         for block in blocks:
             numbers = "".join(f"{self.write(number)}, " for number in block.numbers)
             read = self.constant(numbers_of(block.dtypes))

@@ -36,19 +36,22 @@ def _function(name: str) -> Callable[..., Any]:
     def compute(*args: Any, **options: Any) -> Any:
         if options:
             return original(*args, **options)
-        args = _with_number(name, 0, args)  # no loop: it would hide the body's state at the looks
-        args = _with_number(name, 1, args)
-        return computed_by(original, f"math.{name}", args, thread.trace.numbers)
+        with_first = _with_number(name, 0, args, args)  # no loop: it would hide the body's state at the looks
+        with_both = _with_number(name, 1, with_first, args)
+        return computed_by(original, f"math.{name}", with_both, thread.trace.numbers)
 
     return compute
 
 
-def _with_number(name: str, position: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Look at the argument at a position if it is an array of one element."""
+def _with_number(name: str, position: int, args: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Look at the argument at a position if it is an array of one element. `given`: all arguments as they
+    were before the looks.
+    """
     array = args[position] if position < len(args) else None
     if not isinstance(array, ArrayCore) or array.size != 1:
         return args
-    number = thread.trace.element(array, f"math.{name}()")
+    used_up = [before._storage for before in given[:position] if isinstance(before, ArrayCore)]
+    number = thread.trace.element(array, f"math.{name}()", used_up)
     return (*args[:position], number, *args[position + 1 :])
 
 

@@ -8,10 +8,10 @@ like Python's. The minimum or maximum of numbers of one type is a number that a 
 different types are compared by Python, and the result is guarded. `range` is described in
 `recording.ranges.builtin_range`, `enumerate` and `zip` of arrays in `recording.look_loops.counters`.
 
-A name is replaced only in functions that do nothing with it but call it: `isinstance(x, float)` needs the
-class. Functions that the body reaches by name, and only calls, are copied, too; functions that it defines
-have Python's builtins. In other threads, which may access a copy while a body is recorded, the copy behaves
-like the original function.
+A name is replaced only in functions that do nothing with it but call it, or pass it as a dtype
+(``np.zeros(n, int)``): `isinstance(x, float)` needs the class. Functions that the body reaches by name, and
+only calls, are copied, too; functions that it defines have Python's builtins. In other threads, which may
+access a copy while a body is recorded, the copy behaves like the original function.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
+from tracejit.frontend.python.code_positions import dtype_uses
 from tracejit.frontend.recording.look_loops.counters import counted_arrays
 from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, unproxied
 from tracejit.frontend.recording.ranges.builtin_range import range_of_body, range_of_called
@@ -106,6 +109,12 @@ def _zip(*items: Any, **options: Any) -> Any:
     return zip(*items, **options)  # noqa: B905
 
 
+DTYPES = {"float": _float, "int": _int}
+"""Replacements that also stand for dtypes: NumPy asks objects for the attribute `dtype`."""
+
+for _name, _function in DTYPES.items():
+    vars(_function)["dtype"] = np.dtype(_name)
+
 BODY = {"range": range_of_body}
 """Replacements in a body that may not look at values of arrays."""
 
@@ -131,6 +140,12 @@ def original_of(value: Any) -> Any:
     return _ORIGINALS.get(value, value) if type(value) is types.FunctionType else value
 
 
+def _is_only_called(code: types.CodeType, name: str) -> bool:
+    """Whether the value of a global is only called or passed as a dtype."""
+    escapes = facts(code).escaping_loads.count(name)
+    return not escapes or (name in DTYPES and dtype_uses(code, name) == escapes)
+
+
 def with_own_builtins(function: Any, replacements: Mapping[str, Any]) -> Any:
     """Return a copy of the function whose builtins include these replacements, if the function calls one of
     them; else the function itself.
@@ -145,8 +160,12 @@ def with_own_builtins(function: Any, replacements: Mapping[str, Any]) -> Any:
         return function
     names = facts(function.__code__)
     accessed = {name for name, attribute in names.uses if attribute}
-    called = names.globals - names.escaping - accessed - function.__globals__.keys()
-    replaced = {name: replacement for name, replacement in replacements.items() if name in called}
+    read = names.globals - accessed - function.__globals__.keys()
+    replaced = {
+        name: replacement
+        for name, replacement in replacements.items()
+        if name in read and _is_only_called(function.__code__, name)
+    }
     return _copy(function, installed, vars(builtins) | replaced) if replaced else function
 
 

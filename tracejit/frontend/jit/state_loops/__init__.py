@@ -13,6 +13,6 @@ Modules; each imports only modules to its right and below:
     adoption                    transitions that other paths of the function have recorded
     regions                     which looks of a path are steps of a loop
 
-The package imports `ir`, `launch_records`, `loopnest`, `number_variables`, `ops`, `passes`, `python`,
-`recording` and `signature`. It writes records of `signature.program`.
+The package imports `ir`, `kernels`, `launch_records`, `loopnest`, `number_variables`, `ops`, `passes`,
+`python`, `recording` and `signature`. It writes records of `signature.program`.
 """

@@ -99,7 +99,7 @@ class _Branch(Builder):
 class BranchingLoop(LoopBuilder):
     """A loop whose iterations branch."""
 
-    ITERATIONS = 1 << 16
+    ITERATIONS = 1 << 40
     MAY_DRAW = True
 
     body: _Branch

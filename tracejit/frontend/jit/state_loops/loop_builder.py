@@ -46,6 +46,9 @@ UNSIGNED = np.dtype("uint64")
 ROUNDED_TO = np.dtype("float32"), np.dtype("float64")
 """The dtypes to which the graph converts integers as Python and NumPy do."""
 
+MAX_DRAWING = 1 << 20
+"""The largest number of iterations of a launch that draws random numbers, which are reserved before it."""
+
 EXPECTED = 64
 """The number of iterations that estimates of costs assume."""
 
@@ -118,8 +121,10 @@ class LoopBuilder:
     body:      the builder of the part of the body that is built now; `root` is that of the entire body.
     draws:     the random streams, and the largest number of draws of an iteration from each.
     counters:  the values in the body of the streams' counters when an iteration starts.
+    most:      the largest number of iterations of a launch. One that ends there, in another state than that
+               in which native iterations start, continues in Python until it reaches that state.
 
-    A subclass has a method `loop`, and defines `ITERATIONS`, the largest number of iterations of a launch,
+    A subclass has a method `loop`, and defines `ITERATIONS`, the largest number of iterations of any launch,
     and `MAY_DRAW`, whether iterations may draw random numbers.
     """
 
@@ -150,7 +155,8 @@ class LoopBuilder:
         self.outer, self.root, self.body = Builder(), body, body
         self.numbers = LoopNumbers(self.body, self.device)
         self.count = self.outer.input(COUNT)
-        self.inputs: list[Any] = [self.ITERATIONS]
+        self.most = min(self.ITERATIONS, MAX_DRAWING) if self.draws else self.ITERATIONS
+        self.inputs: list[Any] = [self.most]
         self.integers: list[Any] = []
         self.operands: list[Value] = []
         self.moves: list[tuple[int, int]] = []
@@ -197,7 +203,7 @@ class LoopBuilder:
             tuple(self.states),
             {slot: first + number for number, slot in enumerate(self.values)},
             branches,
-            tuple((stream, most * self.ITERATIONS) for stream, most in self.draws.items()),
+            tuple((stream, most * self.most) for stream, most in self.draws.items()),
         )
 
     # -- slots -----------------------------------------------------------------------------------------------

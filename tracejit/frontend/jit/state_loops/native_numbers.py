@@ -10,6 +10,7 @@ bounds hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from tracejit.frontend.recording.sources import Computed, Question, Source
 from tracejit.frontend.signature.expressions import Var
 from tracejit.ir.graph import Builder, Value, constant_of
 from tracejit.ir.types import Device
+from tracejit.kernels import c_functions
+from tracejit.ops.c_library import C_FUNCTIONS as C_OPERATORS
 
 EXACT = 1 << 52
 """The largest magnitude of an integer with which an iteration starts."""
@@ -66,7 +69,10 @@ BY_LITERALS = {
     operations.RIGHT_SHIFT: ops.bitwise_right_shift,
     operations.LEFT_SHIFT: ops.multiply,
 }
-"""Operations of an integer and a positive literal; a left shift multiplies by a power of two."""
+"""Operations of an integer and a literal; a left shift multiplies by a power of two."""
+
+DIVISIONS = {operations.FLOOR_DIVIDE: ops.floor_divide, operations.REMAINDER: ops.remainder}
+"""Operations by a number that is not zero; Python's results are NumPy's."""
 
 ROUNDED: dict[Operation | None, Any] = {
     operations.INT: None,
@@ -77,6 +83,30 @@ ROUNDED: dict[Operation | None, Any] = {
 """Conversions of a float to an integer, and the operator before the conversion, which truncates."""
 
 SQUARE_ROOT = operations.call_of("math.sqrt", 1)
+ABSOLUTE = operations.call_of("math.fabs", 1)
+
+SCALED: dict[Operation | None, float] = {
+    operations.call_of("math.degrees", 1): 180.0 / math.pi,
+    operations.call_of("math.radians", 1): math.pi / 180.0,
+}
+"""Functions that multiply a float by a number."""
+
+C_FUNCTIONS: dict[Operation | None, str] = {
+    **{operations.call_of(f"math.{name}", 1): name for name in c_functions.UNARY},
+    **{operations.call_of(f"math.{name}", 2): name for name in c_functions.BINARY},
+}
+"""Functions that Python takes from the C library."""
+
+MAX_POWER = 8
+"""The largest exponent of an integer that is raised to a power by multiplications."""
+
+TESTS = {operations.test_of(f"math.{op.name}"): op for op in (ops.isfinite, ops.isinf, ops.isnan)}
+"""Questions about a float."""
+
+TYPES = {operations.TYPE_QUESTIONS[kind]: dtype for kind, dtype in DTYPES.items()}
+"""Questions about the type of a number, and the dtype that has it. Where Python's power of two floats is
+complex, the C library's is not finite.
+"""
 
 MAX_SHIFT = 61
 """The largest number of bits by which the graph shifts."""
@@ -229,6 +259,14 @@ class LoopNumbers:
             x = self._as_float(operands[0])
             self._conditions.append(self._arithmetic(ops.greater_equal, x, self.literal(0.0)))
             return self._emit(ops.sqrt, self.array(x))
+        if operation is ABSOLUTE:
+            return self._emit(ops.abs, self.array(self._as_float(operands[0])))
+        if operation in SCALED:
+            return self._arithmetic(
+                ops.multiply, self._as_float(operands[0]), self.literal(SCALED[operation])
+            )
+        if operation in C_FUNCTIONS:
+            return self._of_c(C_FUNCTIONS[operation], operands)
         if operation in UNARY:
             bound = self._bound_of(operands[0])
             result = self._emit(UNARY[operation], *operands) if UNARY[operation] else operands[0]
@@ -251,7 +289,34 @@ class LoopNumbers:
             return self._with_bound(result, a * b)
         if all(value.type.dtype == INTEGER for value in operands):
             return self._of_integers(operation, operands)
+        if operation is operations.POWER:
+            return self._of_c("pow", operands)
+        if operation in DIVISIONS:
+            return self._divided(operation, [self._as_float(value) for value in operands], 0.0)
         raise Unsupported(f"numbers are computed by {_form(operation, operands)}")
+
+    def _of_c(self, name: str, operands: list[Value]) -> Value:
+        """Return the result of a function of the C library. Where it is not finite, Python may raise."""
+        if self.device.kind != "cpu" or not c_functions.agrees(name):
+            raise Unsupported(f"numbers are computed by {name}")
+        result: Value = self._emit(C_OPERATORS[name], *[self.array(self._as_float(x)) for x in operands])
+        self._conditions.append(self._emit(ops.isfinite, result))
+        return result
+
+    def _divided(self, operation: Operation, operands: list[Value], zero: Any) -> Value:
+        """Return the quotient or remainder of two numbers of one type. That the second one is not zero
+        becomes a condition.
+        """
+        x, y = operands
+        self._conditions.append(self._arithmetic(ops.not_equal, y, self.literal(zero)))
+        return self._arithmetic(DIVISIONS[operation], x, y)
+
+    def _power(self, x: Value, exponent: int) -> Value:
+        """Return an integer raised to a small power."""
+        result = x
+        for _ in range(exponent - 1):
+            result = self._compute(operations.MULTIPLY, [result, x])
+        return result
 
     def _of_integers(self, operation: Operation, operands: list[Value]) -> Value:
         """Return the result of an operation on integers."""
@@ -266,14 +331,20 @@ class LoopNumbers:
                 bound = min(positive)
             return self._with_bound(self._arithmetic(BITWISE[operation], *operands), bound + 1)
         literal = self._literals.get(operands[-1], -1)
+        if operation is operations.POWER and 1 <= literal <= MAX_POWER:
+            return self._power(operands[0], literal)
+        if operation in DIVISIONS and literal <= 0:
+            bound = bounds[1] if operation is operations.REMAINDER else bounds[0]
+            return self._with_bound(self._divided(operation, operands, 0), bound + 1)
         is_shift = operation in (operations.LEFT_SHIFT, operations.RIGHT_SHIFT)
         if operation not in BY_LITERALS or not (0 <= literal <= MAX_SHIFT if is_shift else literal > 0):
             raise Unsupported(f"numbers are computed by {_form(operation, operands)}")
         if operation is operations.LEFT_SHIFT:
             literal = 1 << literal
         result = self._arithmetic(BY_LITERALS[operation], operands[0], self.literal(literal))
-        bound = bounds[0] * literal if operation is operations.LEFT_SHIFT else max(bounds[0], literal)
-        return self._with_bound(result, bound)
+        if operation is operations.LEFT_SHIFT:
+            return self._with_bound(result, bounds[0] * literal)
+        return self._with_bound(result, literal if operation is operations.REMAINDER else max(bounds[0], 1))
 
     def _rounded(self, op: Any, x: Value) -> Value:
         """Return a number as an integer. That its magnitude is at most `EXACT` becomes a condition."""
@@ -311,6 +382,10 @@ class LoopNumbers:
                     self._bound_of(value)
                 return bool(operation.function(*(huge.get(value, 0) for value in operands)))
             return self._arithmetic(COMPARISONS[operation], *self._promote(operands))
+        if operation in TYPES:
+            return operands[0].type.dtype == TYPES[operation]
+        if operation in TESTS:
+            return self._emit(TESTS[operation], self.array(self._as_float(operands[0])))
         if operation is not operations.TRUTH:
             raise Unsupported(f"a round asks for {_form(operation, operands)}")
         x = self.array(operands[0])
@@ -332,8 +407,9 @@ class LoopNumbers:
             return value
         if value.type.dtype != INTEGER:
             raise Unsupported(TRUTHS)
-        if self._bound_of(value) > EXACT_IN_FLOATS:
-            raise Unsupported("large integers become floats")
+        bound = self._bound_of(value)
+        if bound > EXACT_IN_FLOATS and self._magnitude_of(value) > EXACT_IN_FLOATS:
+            self._limit(value, bound, EXACT_IN_FLOATS)
         if value in self._literals:
             return self.literal(float(self._literals[value]))
         converted: Value = self._emit(ops.astype, value, dtype=FLOAT)

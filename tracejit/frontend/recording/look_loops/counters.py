@@ -37,6 +37,7 @@ from tracejit.frontend.recording.number import NumberProxy, is_of, unproxied
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.sources import OF_LOOPS
 from tracejit.frontend.recording.trace_numbers import Numbers
+from tracejit.ir.graph import Value
 from tracejit.ir.op import Trait
 from tracejit.loopnest.operands import MAX_SHORT
 from tracejit.ops import scatter, update, view
@@ -47,6 +48,16 @@ if TYPE_CHECKING:
 
 LONG_SEGMENT = 2048
 """The maximum number of operations between two looks in a loop over elements that records all iterations."""
+
+LONG_RUN, SHORT_RUN = 1024, 64
+"""The maximum number of numbers that are computed between two looks in a loop that records all iterations,
+and the number after which variables are counted, if the recording has counters.
+"""
+
+MAX_NEW_STATES = 16
+"""The number of consecutive looks in new or unknown states after which iterations have no looks of their
+own.
+"""
 
 CALLED = {Trait.ORDERED, Trait.HOST, Trait.LIBRARY}
 """The traits of operators that cannot be part of a kernel."""
@@ -232,14 +243,17 @@ def computes_elements(trace: Trace, n_last: int) -> bool:
     """
     if trace.tapes:
         return False
+    changed = set[Value]()  # arrays of which a few elements have changed
     for node in trace.nodes[-n_last:]:
-        if node is trace.draws.last:
+        if node is trace.draws.last or not CALLED.isdisjoint(node.op.traits):
             return False
-        if node.op is view and node.output.type.size == node.inputs[0].type.size:
-            continue  # a shape of an array that is indexed
+        if node.op is view:  # of an array that is indexed
+            continue
         computed = node.inputs[1] if node.op in (update, scatter) else node.outputs[0]
-        if computed.type.size > MAX_SHORT or not CALLED.isdisjoint(node.op.traits):
+        if computed not in changed and computed.type.size > MAX_SHORT:
             return False
+        if node.op is scatter:
+            changed.add(node.output)
     return True
 
 
@@ -249,15 +263,18 @@ class CountedRange:
     is_stepped: whether an iteration without a look ends with one, so that each is a transition between
                 states: the trip count is a run-time number, or the recording of all iterations is long.
     looks:      the number of looks of the trace when the last iteration started.
+    n_numbers:  the number of steps with numbers before the first of the iterations since the last look.
+    n_new:      the number of the last such looks at which the state of the body is a new one or unknown.
     """
 
-    __slots__ = ("__weakref__", "is_stepped", "looks", "next", "step", "stop", "trace")
+    __slots__ = ("__weakref__", "is_stepped", "looks", "n_new", "n_numbers", "next", "step", "stop", "trace")
 
     array: Any = None
 
     def __init__(self, first: Any, stop: Any, step: int, trace: Trace, *, is_varying: bool = False) -> None:
         self.next, self.stop, self.step, self.trace = first, stop, step, trace
-        self.is_stepped, self.looks = is_varying or trace.assumed.stepped, -1
+        self.is_stepped = is_varying or bool(trace.assumed.stepped)
+        self.looks, self.n_numbers, self.n_new = -1, 0, 0
 
     def __iter__(self) -> CountedRange:
         return self
@@ -268,12 +285,32 @@ class CountedRange:
             raise StopIteration
         if self.looks == len(trace.looks.cuts):
             if self.is_stepped:
-                trace.look_at_number(here)
-            elif len(trace.nodes) > LONG_SEGMENT and computes_elements(trace, LONG_SEGMENT):
+                self._step(here)
+            elif trace.assumed.stepped is None and self._is_long():
                 trace.interrupt(Restart(stepped=True))
-        self.looks = len(trace.looks.cuts)
+        if self.looks != len(trace.looks.cuts):
+            self.looks, self.n_numbers = len(trace.looks.cuts), len(trace.numbers.steps)
         self.next = here + self.step
         return here
+
+    def _step(self, here: Any) -> None:
+        """Look at the counter. If the state there is always another one, as a list grows, or unknown, record
+        all iterations instead.
+        """
+        trace = self.trace
+        graph = trace.looks.state_graph
+        n_states = graph.n_states
+        trace.look_at_number(here)
+        is_new = trace.looks.n_unknown > 0 or graph.n_states > n_states
+        self.n_new = self.n_new + 1 if is_new else 0
+        if trace.assumed.stepped and self.n_new > MAX_NEW_STATES:
+            trace.interrupt(Restart(stepped=False))
+
+    def _is_long(self) -> bool:
+        """Whether many operations or numbers were recorded without a look, which compute elements."""
+        trace = self.trace
+        is_long = len(trace.nodes) > LONG_SEGMENT or len(trace.numbers.steps) - self.n_numbers > LONG_RUN
+        return is_long and computes_elements(trace, LONG_SEGMENT)
 
 
 class CountedRows(CountedRange):

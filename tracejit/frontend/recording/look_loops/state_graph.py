@@ -166,6 +166,11 @@ class StateGraph:
         assert state_id is not None
         return state_id
 
+    @property
+    def n_states(self) -> int:
+        """The number of different states so far."""
+        return len(self._ids)
+
     def add_state(self) -> int:
         """Return the id of a further state, which the body has not visited."""
         return self._ids.setdefault(object(), len(self._ids))

@@ -1,0 +1,39 @@
+"""The C library's functions of float64, as Python calls them (see `tracejit.kernels.c_functions`)."""
+
+import math
+
+import numpy as np
+
+from tracejit.kernels.c_functions import BINARY, UNARY, symbol
+from tracejit.kernels.compiler.typed_values import typed_intrinsic
+from tracejit.kernels.scalar.declare import scalar
+
+
+def _python(name):
+    """Return Python's function of NumPy numbers; nan where it raises."""
+
+    def compute(*operands):
+        try:
+            return np.float64(getattr(math, name)(*map(float, operands)))
+        except (ValueError, OverflowError):
+            return np.float64(math.nan)
+
+    return compute
+
+
+def _declare(name, parameters):
+    @typed_intrinsic(_python(name))
+    def call(x, *others):
+        return x.external(symbol(name), *others)
+
+    # `compiled` asks for the number of parameters.
+    function = (lambda x: call(x)) if parameters == 1 else (lambda x, y: call(x, y))
+    function.__name__ = function.__qualname__ = f"c_{name}"
+    function.__doc__ = f"The C library's {name}."
+    scalar()(function)
+
+
+for _name in sorted(UNARY):
+    _declare(_name, 1)
+for _name in sorted(BINARY):
+    _declare(_name, 2)
