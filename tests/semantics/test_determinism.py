@@ -7,6 +7,7 @@ import pytest
 
 import tracejit as tj
 from tracejit.ir.op import OPS, Trait
+from tracejit.ops.c_library import C_FUNCTIONS
 from tracejit.ops.communicate import BETWEEN_RANKS
 
 WORKERS = (1, 2, 3, 8)
@@ -75,6 +76,7 @@ MADE_BY_PASSES = {
     "fused",
     "loop",
     "case",
+    *(op.name for op in C_FUNCTIONS.values()),  # in native loops, see test_c_functions
     "empty",
     "conv2d_weight_sums",
     *(name for name in OPS if name.startswith("winograd_")),

@@ -435,7 +435,7 @@ class Trace(Recording):
     def forget_functions(self) -> None:
         """Break the reference cycles of a recording that has ended, so that it is freed immediately."""
         numbers = self.numbers
-        numbers.refuse = numbers.recount = numbers.after_question = numbers.need_float = None
+        numbers.refuse = numbers.recount = numbers.after_question = numbers.need_float = numbers.many = None
         self.picks.refuse = lambda: None
         self.nest, self.body = Nest(), Body()
 
