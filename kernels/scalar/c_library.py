@@ -24,6 +24,8 @@ def _python(name):
 def _declare(name, parameters):
     @typed_intrinsic(_python(name))
     def call(x, *others):
+        if x.on_gpu or x.dtype != "float64":
+            raise TypeError(f"the C library's {name} computes float64 on the CPU")
         return x.external(symbol(name), *others)
 
     # `compiled` asks for the number of parameters.

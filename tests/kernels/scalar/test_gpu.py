@@ -1,4 +1,6 @@
-"""Scalar functions on GPUs, without one: every one becomes PTX, whole, without calls, as it is written."""
+"""Scalar functions on GPUs, without one: every one becomes PTX, whole, without calls, as it is written. Only
+the C library's functions are refused.
+"""
 
 import inspect
 import re
@@ -11,6 +13,7 @@ from tests.kernels.loops import TYPES, same
 from tests.kernels.scalar.test_exact import pairs
 from tracejit.codegen.gpu.launch import LaunchDimensions
 from tracejit.codegen.objects.ptx import draft, finish
+from tracejit.kernels import c_functions
 from tracejit.kernels.compiler.memory import pointer_slot, slot
 from tracejit.kernels.gpu.words import block_x, blocks_x, thread_x, threads_x
 from tracejit.kernels.scalar import FUNCTIONS
@@ -35,6 +38,9 @@ OPERANDS = {
 WITH_PARTS = {"real", "imag", "conj", "complex", "angle"}
 """Functions of complex numbers."""
 
+OF_C = {f"c_{name}" for name in c_functions.UNARY | c_functions.BINARY}
+"""Functions of the CPU's C library."""
+
 
 def cases():
     """Names, dtypes of the operands, and of the result."""
@@ -53,7 +59,7 @@ def cases():
             for dtype in ("float32", "float64", "int8", "uint16"):
                 if result in TYPES and np.dtype(dtype).itemsize == np.dtype(result).itemsize:
                     yield name, [dtype], result
-        elif name not in WITH_PARTS:
+        elif name not in WITH_PARTS | OF_C:
             for dtype in OPERANDS.get(name, ["float32", "float64"]):
                 yield name, [dtype] * arity, "bool" if name in PREDICATES | COMPARISONS else dtype
 
@@ -89,6 +95,11 @@ def test_becomes_ptx(operands):
     text = finish(loop(operands, GROUPS[operands]), "sm_90")
     assert ".entry kernel" in text
     assert not re.search(r"\bcall\b|\.extern|\.local", text)
+
+
+def test_functions_of_the_c_library_are_refused():
+    with pytest.raises(TypeError, match="the C library's exp computes float64 on the CPU"):
+        loop(["float64"], {"c_exp": "float64"})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
