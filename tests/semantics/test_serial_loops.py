@@ -703,3 +703,20 @@ def test_an_iteration_with_a_hundred_answers():
     traced = tj.jit(collatz)
     for numbers in ([27, 27, 27], [27, 27, 27], [27, 1, 27]):
         check(traced, collatz, (np.array(numbers), np.zeros(3, "int64")))
+
+
+@pytest.mark.cpu("it asks for the vectors of a CPU kernel")
+def test_rows_of_a_few_elements_are_vectors():
+    @tj.jit
+    def f(x, w):
+        for _ in tj.range(50):
+            x = tj.tanh(x * w) + w
+        return x
+
+    x, w = np.linspace(-1, 1, 8, dtype=np.float32), np.linspace(0.1, 0.9, 8, dtype=np.float32)
+    got = f(tj.asarray(x), tj.asarray(w)).numpy()
+    (kernel,) = [kernel for kernel in f.schedules()[0].kernels if kernel.name == "loop"]
+    assert kernel.width >= 4
+    for _ in range(50):
+        x = np.tanh(x.astype(np.float64) * w).astype(np.float32) + w
+    np.testing.assert_allclose(got, x, rtol=1e-5)

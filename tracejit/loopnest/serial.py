@@ -198,7 +198,9 @@ class _Lowering:
         """Return the offset of the only element."""
         terms = tuple((scalar, -1 if n == 1 else self._integer(n)) for scalar, n in elements.terms if n != 0)
         start = elements.view.offset
-        return Offset(-1 if type(start) is int and start == 0 else self._integer(start), terms)
+        if type(start) is int and 0 <= start < MAX_SHORT:  # LLVM sees which elements are neighbours
+            return Offset(-1, terms, start)
+        return Offset(self._integer(start), terms)
 
     def _check_version(self, elements: InMemory) -> None:
         if self.versions[elements.memory] != elements.version:

@@ -16,12 +16,13 @@ from tracejit.ir.graph import Node
 
 
 class Offset(NamedTuple):
-    """The offset of an element in its memory: slot `start` (-1: zero), and the sum of `terms`, which are
-    pairs of a scalar and the slot that contains its factor (-1: one).
+    """The offset of an element in its memory: slot `start` (-1: zero), the sum of `terms`, which are pairs of
+    a scalar and the slot that contains its factor (-1: one), and a small number `near`.
     """
 
     start: int
     terms: tuple[tuple[int, int], ...]
+    near: int = 0
 
 
 class SlotNumber(NamedTuple):

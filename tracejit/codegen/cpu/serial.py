@@ -33,6 +33,12 @@ work.
 """
 
 
+MIN_NEIGHBOURS = 2
+"""The number of stores next to others from which LLVM looks for vectors in straight code (see
+`objects.build`).
+"""
+
+
 def emit_serial(program: SerialProgram, slot_count: int) -> str:
     """Return the source of ``kernel(block, lo, hi, scratch) -> status``. The block has `slot_count` slots,
     and one more.
@@ -52,6 +58,7 @@ class _SerialText(KernelText):
         self.depth = 1
         self.copied = 0  # values
         self.counts_work = _depth(program.block) > 1
+        self.neighbours = 0  # the stores whose offset differs from that of another element by a known number
 
     def source(self) -> str:
         """Return the complete file."""
@@ -72,7 +79,8 @@ class _SerialText(KernelText):
         self.line("return status")
         summary = f"# serial: {', '.join(self.functions) or 'copy'}"
         summary = summary if len(summary) <= 110 else summary[:107] + "..."
-        return self.module(summary, ["def kernel(block, lo, hi, scratch):"])
+        text = self.module(summary, ["def kernel(block, lo, hi, scratch):"])
+        return text + "\n\nkernel.has_rows = True\n" if self.neighbours >= MIN_NEIGHBOURS else text
 
     def constant(self, constant: SlotNumber | LiteralNumber) -> None:
         """Emit a number that no statement changes."""
@@ -92,6 +100,7 @@ class _SerialText(KernelText):
         """Return the offset of an element, as source text."""
         parts = [self.integer(offset.start)] if offset.start >= 0 else []
         parts += [f"v{v}" if n < 0 else f"v{v} * {self.integer(n)}" for v, n in offset.terms]
+        parts += [str(offset.near)] * (offset.near > 0)
         return " + ".join(parts) or "0"
 
     # -- statements ------------------------------------------------------------------------------------------
@@ -110,6 +119,7 @@ class _SerialText(KernelText):
                 case StoreElement(memory, offset, value, dtype):
                     stored = f"{self.type('uint8')}(v{value})" if dtype == "bool" else f"v{value}"
                     self.line(f"x{memory}[{self.offset(offset)}] = {stored}")
+                    self.neighbours += offset.near > 0
                 case Assign(variables, values):
                     self.assign(variables, values)
                 case CheckIndex():

@@ -61,12 +61,14 @@ class EntryPoint:
 @dataclass(frozen=True)
 class Draft:
     """Functions as unoptimised LLVM IR: the names to export, the texts of the modules, and the names of
-    all other functions defined in the modules, which are internal.
+    all other functions defined in the modules, which are internal. `has_rows`: whether they contain the same
+    statements for several neighbouring elements, of which vectors can be made.
     """
 
     names: tuple[str, ...]
     modules: tuple[str, ...]
     hidden: tuple[str, ...]
+    has_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,14 @@ def draft(entries: Sequence[EntryPoint]) -> Draft:
         names=tuple(names),
         modules=tuple(library.text for library in libraries),
         hidden=tuple(name for name in defined if name not in names),
+        has_rows=any(getattr(entry.function, "has_rows", False) for entry in entries),
     )
 
 
 def finish(draft: Draft) -> Built:
     """Run LLVM's half of a compilation, in few calls, since each call may have to wait for the GIL."""
     machine, module = initialize(), linked(draft)
-    _define(module, optimise(module, machine, _tuning()))
+    _define(module, optimise(module, machine, _tuning(has_rows=draft.has_rows)))
     return Built(machine.emit_object(module), str(module))
 
 
@@ -154,13 +157,13 @@ def _run(passes: Any, module: Any, builder: Any) -> None:
         passes.detach()
 
 
-def _tuning() -> Any:
-    """Return the settings of LLVM's optimiser: loops are vectorised, straight-line code is not. The loop
-    vectoriser itself interleaves several vectors; unrolling would double the compile time for the sake of
-    remainder loops.
+def _tuning(*, has_rows: bool) -> Any:
+    """Return the settings of LLVM's optimiser: loops are vectorised, and straight-line code if it has rows.
+    The loop vectoriser itself interleaves several vectors; unrolling would double the compile time for the
+    sake of remainder loops.
     """
     tuning = llvm.create_pipeline_tuning_options(SPEED)
     tuning.loop_vectorization = True
-    tuning.slp_vectorization = False
+    tuning.slp_vectorization = has_rows
     tuning.loop_unrolling = False
     return tuning
