@@ -16,6 +16,7 @@ import ctypes
 import functools
 import math
 import struct
+from collections.abc import Callable
 
 UNARY = frozenset(
     {
@@ -40,6 +41,23 @@ def symbol(name: str) -> str:
     return f"{name}f64"
 
 
+def of_python(name: str) -> Callable[..., float]:
+    """Return Python's function, with nan where that raises an error.
+
+    >>> of_python("log")(-1.0)
+    nan
+    """
+    function: Callable[..., float] = getattr(math, name)
+
+    def compute(*operands: float) -> float:
+        try:
+            return function(*map(float, operands))
+        except (ValueError, OverflowError):
+            return math.nan
+
+    return compute
+
+
 @functools.cache
 def agrees(name: str) -> bool:
     """Whether the process has the function under its symbol, with the bits of Python's function for a number
@@ -51,14 +69,13 @@ def agrees(name: str) -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     function.argtypes, function.restype = (ctypes.c_double,) * arity, ctypes.c_double
-    python = getattr(math, name)
+    python = of_python(name)
     operands = [(x,) for x in SAMPLES] if arity == 1 else [(x, y) for x in EXTREMES for y in EXTREMES]
-    return all(_agree(python, function, each) for each in operands)
+    return all(_is_same(python(*each), function(*each)) for each in operands)
 
 
-def _agree(python, function, operands):  # type: ignore[no-untyped-def]
-    try:
-        expected = python(*operands)
-    except (ValueError, OverflowError):
-        return not math.isfinite(function(*operands))
-    return struct.pack("d", function(*operands)) == struct.pack("d", expected)
+def _is_same(expected: float, result: float) -> bool:
+    """Whether a result has the expected bits, or neither is finite."""
+    if not math.isfinite(expected):
+        return not math.isfinite(result)
+    return struct.pack("d", result) == struct.pack("d", expected)

@@ -1,28 +1,16 @@
 """The C library's functions of float64, as Python calls them (see `tracejit.kernels.c_functions`)."""
 
-import math
-
 import numpy as np
 
-from tracejit.kernels.c_functions import BINARY, UNARY, symbol
+from tracejit.kernels.c_functions import BINARY, UNARY, of_python, symbol
 from tracejit.kernels.compiler.typed_values import typed_intrinsic
 from tracejit.kernels.scalar.declare import scalar
 
 
-def _python(name):
-    """Return Python's function of NumPy numbers; nan where it raises."""
-
-    def compute(*operands):
-        try:
-            return np.float64(getattr(math, name)(*map(float, operands)))
-        except (ValueError, OverflowError):
-            return np.float64(math.nan)
-
-    return compute
-
-
 def _declare(name, parameters):
-    @typed_intrinsic(_python(name))
+    python = of_python(name)
+
+    @typed_intrinsic(lambda *operands: np.float64(python(*operands)))
     def call(x, *others):
         if x.on_gpu or x.dtype != "float64":
             raise TypeError(f"the C library's {name} computes float64 on the CPU")

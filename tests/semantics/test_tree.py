@@ -19,7 +19,7 @@ from tests.thorough import some
 from tracejit.errors import OutOfBoundsError, ReplayError
 from tracejit.frontend.jit import trace_tree
 from tracejit.frontend.jit.state_loops.branching import BranchingLoop
-from tracejit.frontend.jit.state_loops.loop_builder import MAX_DRAWING
+from tracejit.frontend.jit.state_loops.loop_builder import MAX_ITERATIONS
 from tracejit.frontend.jit.state_loops.native_numbers import Unsupported
 from tracejit.frontend.jit.state_loops.selecting import SelectingLoop
 
@@ -769,7 +769,7 @@ def test_rounds_that_the_graph_ends(step, is_native, branches, monkeypatch):
         if function is step:
             expected = found
     assert found == expected
-    limits = [str(kind.ITERATIONS) for kind in (BranchingLoop, SelectingLoop)] + [str(MAX_DRAWING)]
+    limits = [str(kind.ITERATIONS) for kind in (BranchingLoop, SelectingLoop)] + [str(MAX_ITERATIONS)]
     native = [path for path in f._entries[0].paths if any(limit in path.text for limit in limits)]
     assert bool(native) == is_native, f.explain()
     told = [line for line in f.explain().splitlines() if line.startswith("  iterations up to ")]
@@ -954,6 +954,26 @@ def adds_to_an_attribute(x):
 def test_a_number_that_is_loaded_before_a_look_is_no_literal_later(step):
     """``n += int(...)`` loads n, a literal in the first round, before the look makes it a counter."""
     same_as_eager(step, lambda: lambda i: (tj.arange(6) + i,), 4)
+
+
+@pytest.mark.cpu("it reads the limits of native rounds, which GPUs do not have")
+def test_launches_of_rounds_are_limited_by_the_naive_engine_only(monkeypatch):
+    """It answers interrupts between launches. Others leave a launch after a time slice."""
+
+    def step(x):
+        n = 0
+        while float(x[n]) > 0:
+            n += 1
+        return n
+
+    texts = []
+    for engine in ("naive", tj.config.engine):
+        monkeypatch.setattr(tj.config, "engine", engine)
+        f = tj.jit(step, strict=True)
+        assert [f(tj.asarray(np.arange(k, -1, -1.0))) for k in (9, 30, 4)] == [9, 30, 4]
+        texts.append("".join(path.text for path in f._entries[0].paths))
+    limits = [[str(limit) in text for limit in (MAX_ITERATIONS, BranchingLoop.ITERATIONS)] for text in texts]
+    assert limits == [[True, False], [False, True]]
 
 
 @pytest.mark.cpu("it counts launches of rounds, which on GPUs are a launch each")

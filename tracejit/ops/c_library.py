@@ -10,34 +10,21 @@ function raises, the result is not finite.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import numpy as np
 
 from tracejit.ir.op import Trait, register
-from tracejit.kernels.c_functions import BINARY, UNARY
+from tracejit.kernels.c_functions import BINARY, UNARY, of_python
 from tracejit.ops.rules import elementwise_rule
 from tracejit.ops.symbolic import Operator
 
 FLOAT64 = frozenset({np.dtype("float64")})
 
 
-def _evaluate(function: Callable[..., float]) -> Callable[..., np.ndarray]:
-    def value(*numbers: float) -> float:
-        try:
-            return function(*map(float, numbers))
-        except (ValueError, OverflowError):
-            return math.nan
-
-    return np.vectorize(value, otypes=[np.float64])
-
-
 def _declare(name: str, arity: int) -> Operator:
     op = Operator(
         f"c_{name}",
         elementwise_rule(f"c_{name}", arity, FLOAT64),
-        _evaluate(getattr(math, name)),
+        np.vectorize(of_python(name), otypes=[np.float64]),
         None,
         f"c_{name}",
         frozenset({Trait.ELEMENTWISE, Trait.EXACT, Trait.EXPENSIVE}),

@@ -78,30 +78,9 @@ class Use(NamedTuple):
 
 _TAKE_DTYPES = frozenset(
     {
-        *(
-            "arange",
-            "array",
-            "asanyarray",
-            "asarray",
-            "ascontiguousarray",
-            "astype",
-            "cumprod",
-            "cumsum",
-            "dtype",
-        ),
-        *(
-            "empty",
-            "empty_like",
-            "eye",
-            "fromiter",
-            "full",
-            "full_like",
-            "identity",
-            "linspace",
-            "mean",
-            "ones",
-        ),
-        *("ones_like", "prod", "sum", "tri", "view", "zeros", "zeros_like"),
+        *("arange", "array", "asanyarray", "asarray", "ascontiguousarray", "astype", "cumprod", "cumsum"),
+        *("dtype", "empty", "empty_like", "eye", "fromiter", "full", "full_like", "identity", "linspace"),
+        *("mean", "ones", "ones_like", "prod", "sum", "tri", "view", "zeros", "zeros_like"),
     }
 )
 """Functions and methods whose last argument may be a dtype."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
+from tracejit.config import config
 from tracejit.frontend.jit.state_loops.loop_slots import Slots
 from tracejit.frontend.jit.state_loops.native_numbers import (
     DTYPES,
@@ -46,8 +47,10 @@ UNSIGNED = np.dtype("uint64")
 ROUNDED_TO = np.dtype("float32"), np.dtype("float64")
 """The dtypes to which the graph converts integers as Python and NumPy do."""
 
-MAX_DRAWING = 1 << 20
-"""The largest number of iterations of a launch that draws random numbers, which are reserved before it."""
+MAX_ITERATIONS = 1 << 20
+"""The largest number of iterations of a launch that draws random numbers, which are reserved before it, and
+of the naive engine, which answers an interrupt between launches.
+"""
 
 EXPECTED = 64
 """The number of iterations that estimates of costs assume."""
@@ -155,7 +158,8 @@ class LoopBuilder:
         self.outer, self.root, self.body = Builder(), body, body
         self.numbers = LoopNumbers(self.body, self.device)
         self.count = self.outer.input(COUNT)
-        self.most = min(self.ITERATIONS, MAX_DRAWING) if self.draws else self.ITERATIONS
+        is_limited = bool(self.draws) or config.engine == "naive"
+        self.most = min(self.ITERATIONS, MAX_ITERATIONS) if is_limited else self.ITERATIONS
         self.inputs: list[Any] = [self.most]
         self.integers: list[Any] = []
         self.operands: list[Value] = []
