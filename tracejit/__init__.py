@@ -27,9 +27,10 @@ Packages and modules, from users down; each imports only those to its right and 
     tuning                   sizes and costs by kind of device
     ops                      one declaration per operator
     ir                       types, graphs, views
-    config, collector, device_kinds, forking, interpreter, errors
+    config, collector, device_kinds, forking, interpreter, late, errors
                              for all layers: settings, pauses of the garbage collector, kinds of devices,
-                             locks that survive a fork, the check of the interpreter, errors
+                             locks that survive a fork, the check of the interpreter, names that are imported
+                             at their first use, errors
 
 `tracejit.kernels` (the folder ``kernels/``) is below `ir`. `docs/architecture.md` follows a call through
 these layers.
@@ -37,39 +38,41 @@ these layers.
 
 from __future__ import annotations
 
-import importlib
-import sys
-import threading
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import engine, errors
-from tracejit.config import config
-from tracejit.engine import profile
-from tracejit.errors import TracejitError
-from tracejit.frontend.arrays import interop, namespace
-from tracejit.frontend.arrays import trees as tree
-from tracejit.frontend.arrays.devices import cpu, device, gpu
-from tracejit.frontend.arrays.functions import NAMESPACE as _FUNCTIONS
-from tracejit.frontend.arrays.hints import hint as _hint
-from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.arrays.surface import *
-from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
-from tracejit.frontend.jit.jit import Jitted, jit
-from tracejit.frontend.jit.specs import Spec, spec
-from tracejit.frontend.jit.vouch import callback, pure
-from tracejit.frontend.recording.eager import wait_all
-from tracejit.frontend.recording.ranges.ranges import range
-from tracejit.ir.types import Device
+from tracejit import collector as _collector
+from tracejit import late as _late
+
+with _collector.suspended():  # collections would take a tenth of the import
+    from tracejit import engine, errors
+    from tracejit.config import config
+    from tracejit.engine import profile
+    from tracejit.errors import TracejitError
+    from tracejit.frontend.arrays import interop, namespace
+    from tracejit.frontend.arrays import trees as tree
+    from tracejit.frontend.arrays.devices import cpu, device, gpu
+    from tracejit.frontend.arrays.functions import NAMESPACE as _FUNCTIONS
+    from tracejit.frontend.arrays.hints import hint as _hint
+    from tracejit.frontend.arrays.ndarray import NDArray
+    from tracejit.frontend.arrays.surface import *
+    from tracejit.frontend.jit.jit import Jitted, jit
+    from tracejit.frontend.jit.specs import Spec, spec
+    from tracejit.frontend.jit.vouch import callback, pure
+    from tracejit.frontend.recording.eager import wait_all
+    from tracejit.frontend.recording.ranges.ranges import range
+    from tracejit.ir.types import Device
+
+    _collector.keep()
 
 if TYPE_CHECKING:  # names that are imported late
     from tracejit import data, distributed, kvstore, nn, optim
     from tracejit.drawing.drawing import Drawing
     from tracejit.frontend.arrays import fft, linalg, random
     from tracejit.frontend.arrays.io import load, save
+    from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
     from tracejit.frontend.transforms.checkpoint import checkpoint
     from tracejit.frontend.transforms.control import cond, fori_loop, scan, switch, while_loop
     from tracejit.frontend.transforms.custom import custom_gradient
@@ -106,6 +109,7 @@ _LATE_NAMES = {
     "custom_gradient": "tracejit.frontend.transforms.custom",
     "export": "tracejit.graphs.export",
     "fori_loop": "tracejit.frontend.transforms.control",
+    "grad": "tracejit.frontend.grad.reverse",
     "hessian": "tracejit.frontend.transforms.jacobian",
     "jacobian": "tracejit.frontend.transforms.jacobian",
     "jvp": "tracejit.frontend.transforms.forward",
@@ -115,6 +119,8 @@ _LATE_NAMES = {
     "save": "tracejit.frontend.arrays.io",
     "scan": "tracejit.frontend.transforms.control",
     "switch": "tracejit.frontend.transforms.control",
+    "value_and_grad": "tracejit.frontend.grad.reverse",
+    "vjp": "tracejit.frontend.grad.reverse",
     "vmap": "tracejit.frontend.transforms.vmap",
     "while_loop": "tracejit.frontend.transforms.control",
 }
@@ -124,41 +130,16 @@ _LATE_NAMES = {
 if not TYPE_CHECKING:  # so that type checkers report a misspelt name
 
     def __getattr__(name: str) -> Any:
-        """Import a rarely used name at its first use; eager imports would make start-up a fifth slower."""
-        if name in _LATE_MODULES:
-            value = _import(_LATE_MODULES[name])
-        elif name in _LATE_NAMES:
-            value = getattr(_import(_LATE_NAMES[name]), name)
-        else:
-            # With `name` and `obj`, Python adds suggestions to the error.
-            message = f"module 'tracejit' has no attribute {name!r}{_hint('module', name)}"
-            raise AttributeError(message, name=name, obj=sys.modules[__name__])
-        globals()[name] = value
-        return value
+        try:
+            return _late.attribute(__name__, name, _LATE_NAMES, _LATE_MODULES)
+        except AttributeError as error:
+            if error.name == name:
+                error.args = (f"{error}{_hint('module', name)}",)
+            raise
 
     def __dir__() -> list[str]:
         """List all names, including those imported lazily."""
         return sorted({*globals(), *_LATE_MODULES, *_LATE_NAMES})
-
-
-def _import(name: str) -> ModuleType:
-    """Import a module in a separate thread. Bodies are watched in the thread that traces them, and the code
-    executed by an import is not part of the body that happens to use the module first.
-    """
-    outcome: list[ModuleType | BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(importlib.import_module(name))
-        except BaseException as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=run, name="tracejit import")
-    thread.start()
-    thread.join()
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
 
 
 from_dlpack = interop.from_dlpack

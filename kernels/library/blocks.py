@@ -111,10 +111,6 @@ class TransformPasses(enum.IntEnum):
     PASS = 5
 
 
-TRANSFORM_HEAD = 128
-"""Bytes at the start of the scratch memory of a transform; the widened lines follow."""
-
-
 class Cholesky(enum.IntEnum):
     """Slots of ``cholesky`` of matrices X of ROWS rows. A unit is one matrix."""
 

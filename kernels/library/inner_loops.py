@@ -18,6 +18,9 @@ import ctypes
 import functools
 from typing import Any, NamedTuple
 
+TRANSFORM_HEAD = 128
+"""Bytes at the start of the scratch memory of a transform; lines widened to double precision follow."""
+
 
 class InnerLoop(NamedTuple):
     """The addresses of an inner loop and of the data that is its last argument."""

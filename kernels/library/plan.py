@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
-from tracejit.kernels.library.blocks import TRANSFORM_HEAD
-from tracejit.kernels.library.inner_loops import inner_loop
+from tracejit.kernels.library.inner_loops import TRANSFORM_HEAD, inner_loop
 from tracejit.kernels.split import KernelCall, ceil_div
 
 COPY_BYTES = 1 << 18  # bytes in a unit of a copy, about 10 us

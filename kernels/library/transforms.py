@@ -11,7 +11,8 @@ from numba import float32, float64, int64
 
 from tracejit.kernels.compiler.memory import call_c, load, pointer, slot, store
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.library.blocks import TRANSFORM_HEAD, TransformPasses
+from tracejit.kernels.library.blocks import TransformPasses
+from tracejit.kernels.library.inner_loops import TRANSFORM_HEAD
 
 FACTOR, ARGUMENTS, COUNTS, STRIDES = 0, 8, 32, 56
 """Offsets in the scratch memory."""

@@ -24,7 +24,6 @@ from tests.loopnest.serial_programs import (
     random_operands,
 )
 from tracejit import ops
-from tracejit.assembly import loops
 from tracejit.compile import compile_graph
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
@@ -113,7 +112,7 @@ def test_ordinary_loops_return_the_same_bits(batch, monkeypatch):
     def refuse(node: Any) -> Any:
         raise NotSerial("it is not in this test")
 
-    monkeypatch.setattr(loops, "lower_serial", refuse)
+    monkeypatch.setattr(serial, "lower_serial", refuse)
     for seed in range(200_000 + 5 * batch, 200_005 + 5 * batch):
         rng = np.random.default_rng(seed)
         graph = random_loop(rng)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import KernelSpec, Lowered
-from tracejit.loopnest.statements import LoweredSerial, SerialProgram
+
+if TYPE_CHECKING:
+    from tracejit.loopnest.statements import LoweredSerial, SerialProgram
 
 
 def generated_kernel(name: str, lowered: Lowered) -> Recipe:

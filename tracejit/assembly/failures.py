@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from operator import index
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracejit import ops
 from tracejit.assembly.loops import failing_task
-from tracejit.assembly.serial import FailedCheck, failed_check
 from tracejit.assembly.words import Job, ValueAddress
 from tracejit.errors import LinAlgError, OutOfBoundsError, locate, message_of
 from tracejit.ir.evaluate import evaluate_node
@@ -18,6 +18,9 @@ from tracejit.ir.moving import IterationsDiffer
 from tracejit.ir.op import Op, Trait
 from tracejit.ops.movement import index_error_message
 from tracejit.passes.memory.aliases import can_fail
+
+if TYPE_CHECKING:
+    from tracejit.assembly.serial import FailedCheck
 
 
 def locations(node: Node) -> tuple[str, ...]:
@@ -44,6 +47,8 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
         node, job, block, iterations = failing_task(node, job, block)
         check: FailedCheck | None = None
         if node.op is ops.loop:
+            from tracejit.assembly.serial import failed_check  # imported late: few programs have loops
+
             check = failed_check(node, job, block)
             iterations += check.iterations
         if is_counted:  # otherwise the launch runs only some of the user's iterations

@@ -17,10 +17,9 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracejit.assembly.blocks import row
-from tracejit.assembly.serial import serial_job
 from tracejit.assembly.words import (
     BlockOffset,
     Job,
@@ -40,13 +39,14 @@ from tracejit.kernels.executor.blocks import KINDS, Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import MEMBERS
 from tracejit.kernels.split import ceil_div
 from tracejit.loopnest.operands import NotSerial
-from tracejit.loopnest.serial import lower_serial
 from tracejit.ops.loops import case, targets
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
 from tracejit.passes.memory.timing import work
-from tracejit.passes.rolling.roll import RolledRun
+
+if TYPE_CHECKING:
+    from tracejit.passes.rolling.roll import RolledRun
 
 LINE = 64  # bytes: the alignment of the areas in a loop's memory
 
@@ -115,6 +115,10 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     raise `PlansDiffer`, or `IterationsDiffer` for a loop within a loop. If the body contains a `case`, and
     the loop is no serial kernel, raise `VerificationError`: nothing else runs a `case`.
     """
+    # Imported late: few programs have loops.
+    from tracejit.assembly.serial import serial_job
+    from tracejit.loopnest.serial import lower_serial
+
     body: Graph = node.attrs["body"]
     try:
         return serial_job(node, lower_serial(node))

@@ -29,7 +29,7 @@ from tracejit.kernels.executor.layout import INSTANCE_BYTES, TASK_PRIORITY
 
 _PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
 _LISTS = (list, tuple, set, frozenset)
-_CPU = re.compile(r"cpu(:\d+)?").fullmatch
+_CPU = r"cpu(:\d+)?"
 
 
 class Ordered(Protocol):
@@ -75,7 +75,7 @@ def push(
     frame = _caller(sys._getframe(1))
     if not callable(fn):
         raise _located(ArgumentError(f"push: expected a function, got {type(fn).__name__}"), frame)
-    if device is not None and not _CPU(str(device)):
+    if device is not None and not re.fullmatch(_CPU, str(device)):
         raise _located(DeviceError(f"push: Python tasks run on CPU devices, got {device}"), frame)
     try:
         is_valid = -(1 << 63) <= operator.index(priority) < 1 << 63

@@ -21,7 +21,7 @@ graph(%0: float32[3]) {
 }
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

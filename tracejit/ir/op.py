@@ -5,7 +5,7 @@ kernel and its traits. The declarations are in `tracejit.ops`. Passes and code g
 of lists of operator names.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence

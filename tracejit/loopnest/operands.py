@@ -1,6 +1,6 @@
 """The lowered values of serial kernels (see `serial`): scalars, arrays in memory, and short arrays."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
 import itertools

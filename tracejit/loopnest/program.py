@@ -14,7 +14,7 @@ builds programs, `merge` rewrites them over as few dimensions as possible, and `
 term is computed.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import enum
 import math
@@ -108,7 +108,7 @@ class Term:
     kind: TermKind
     dtype: np.dtype
     level: Level
-    args: tuple[Term, ...] = ()
+    args: "tuple[Term, ...]" = ()
     value: Value | None = None
     view: View | None = None
     function: str | None = None

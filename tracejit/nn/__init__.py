@@ -20,123 +20,128 @@ Modules; each imports only modules to its right and below:
 The package imports `frontend`, `ir`, `ops` and `tuning`.
 """
 
-from tracejit.nn import init as init
-from tracejit.nn.activations import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hard_sigmoid,
-    hard_swish,
-    hard_tanh,
-    leaky_relu,
-    log_sigmoid,
-    log_softmax,
-    logsumexp,
-    mish,
-    prelu,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-    softsign,
-    swish,
-    tanh,
-)
-from tracejit.nn.attend import (
-    attention,
-    multi_head_attention,
-)
-from tracejit.nn.convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from tracejit.nn.ctc import (
-    ctc_loss,
-)
-from tracejit.nn.functional import (
-    dropout,
-    embedding,
-    linear,
-    one_hot,
-)
-from tracejit.nn.likelihoods import (
-    cross_entropy,
-    kl_div,
-    nll_loss,
-)
-from tracejit.nn.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cosine_similarity,
-    huber_loss,
-    l1_loss,
-    mse_loss,
-    smooth_l1_loss,
-)
-from tracejit.nn.modules import (
-    GRU,
-    LSTM,
-    BatchNorm,
-    Conv1d,
-    Conv2d,
-    Dropout,
-    Embedding,
-    GroupNorm,
-    LayerNorm,
-    Linear,
-    Module,
-    MultiHeadAttention,
-    RMSNorm,
-    Sequential,
-    stack,
-)
-from tracejit.nn.normalization import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    local_response_norm,
-    rms_norm,
-)
-from tracejit.nn.pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    global_avg_pool,
-    global_max_pool,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
-from tracejit.nn.recurrent import (
-    gru,
-    gru_cell,
-    lstm,
-    lstm_cell,
-    rnn,
-    rnn_cell,
-)
-from tracejit.nn.resampling import (
-    interpolate,
-    pad,
-    pixel_shuffle,
-    pixel_unshuffle,
-    unfold,
-)
+from typing import TYPE_CHECKING, Any
+
+from tracejit import late as _late
+
+if TYPE_CHECKING:
+    from tracejit.nn import init as init
+    from tracejit.nn.activations import (
+        celu,
+        elu,
+        gelu,
+        glu,
+        hard_sigmoid,
+        hard_swish,
+        hard_tanh,
+        leaky_relu,
+        log_sigmoid,
+        log_softmax,
+        logsumexp,
+        mish,
+        prelu,
+        relu,
+        relu6,
+        selu,
+        sigmoid,
+        silu,
+        softmax,
+        softplus,
+        softsign,
+        swish,
+        tanh,
+    )
+    from tracejit.nn.attend import (
+        attention,
+        multi_head_attention,
+    )
+    from tracejit.nn.convolution import (
+        conv1d,
+        conv2d,
+        conv3d,
+        conv_transpose1d,
+        conv_transpose2d,
+        conv_transpose3d,
+    )
+    from tracejit.nn.ctc import (
+        ctc_loss,
+    )
+    from tracejit.nn.functional import (
+        dropout,
+        embedding,
+        linear,
+        one_hot,
+    )
+    from tracejit.nn.likelihoods import (
+        cross_entropy,
+        kl_div,
+        nll_loss,
+    )
+    from tracejit.nn.losses import (
+        binary_cross_entropy,
+        binary_cross_entropy_with_logits,
+        cosine_similarity,
+        huber_loss,
+        l1_loss,
+        mse_loss,
+        smooth_l1_loss,
+    )
+    from tracejit.nn.modules import (
+        GRU,
+        LSTM,
+        BatchNorm,
+        Conv1d,
+        Conv2d,
+        Dropout,
+        Embedding,
+        GroupNorm,
+        LayerNorm,
+        Linear,
+        Module,
+        MultiHeadAttention,
+        RMSNorm,
+        Sequential,
+        stack,
+    )
+    from tracejit.nn.normalization import (
+        batch_norm,
+        group_norm,
+        instance_norm,
+        layer_norm,
+        local_response_norm,
+        rms_norm,
+    )
+    from tracejit.nn.pooling import (
+        adaptive_avg_pool1d,
+        adaptive_avg_pool2d,
+        adaptive_avg_pool3d,
+        adaptive_max_pool1d,
+        adaptive_max_pool2d,
+        adaptive_max_pool3d,
+        avg_pool1d,
+        avg_pool2d,
+        avg_pool3d,
+        global_avg_pool,
+        global_max_pool,
+        max_pool1d,
+        max_pool2d,
+        max_pool3d,
+    )
+    from tracejit.nn.recurrent import (
+        gru,
+        gru_cell,
+        lstm,
+        lstm_cell,
+        rnn,
+        rnn_cell,
+    )
+    from tracejit.nn.resampling import (
+        interpolate,
+        pad,
+        pixel_shuffle,
+        pixel_unshuffle,
+        unfold,
+    )
 
 __all__ = [
     "GRU",
@@ -232,3 +237,42 @@ __all__ = [
     "tanh",
     "unfold",
 ]
+
+_MODULES = {
+    "activations": (
+        "celu elu gelu glu hard_sigmoid hard_swish hard_tanh leaky_relu log_sigmoid log_softmax "
+        "logsumexp mish prelu relu relu6 selu sigmoid silu softmax softplus softsign swish tanh"
+    ),
+    "attend": "attention multi_head_attention",
+    "convolution": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+    "ctc": "ctc_loss",
+    "functional": "dropout embedding linear one_hot",
+    "likelihoods": "cross_entropy kl_div nll_loss",
+    "losses": (
+        "binary_cross_entropy binary_cross_entropy_with_logits cosine_similarity huber_loss "
+        "l1_loss mse_loss smooth_l1_loss"
+    ),
+    "modules": (
+        "GRU LSTM BatchNorm Conv1d Conv2d Dropout Embedding GroupNorm LayerNorm Linear Module "
+        "MultiHeadAttention RMSNorm Sequential stack"
+    ),
+    "normalization": "batch_norm group_norm instance_norm layer_norm local_response_norm rms_norm",
+    "pooling": (
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d "
+        "adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d global_avg_pool "
+        "global_max_pool max_pool1d max_pool2d max_pool3d"
+    ),
+    "recurrent": "gru gru_cell lstm lstm_cell rnn rnn_cell",
+    "resampling": "interpolate pad pixel_shuffle pixel_unshuffle unfold",
+}
+"""The modules' names, which are imported at their first use."""
+_ORIGINS = {name: f"tracejit.nn.{module}" for module, names in _MODULES.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # so that type checkers report a misspelt name
+
+    def __getattr__(name: str) -> Any:
+        return _late.attribute(__name__, name, _ORIGINS, {"init": "tracejit.nn.init"})
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, "init"})

@@ -5,13 +5,13 @@ Weights of products have PyTorch's layout, (outputs, inputs).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit import ops
+from tracejit import late, ops
 from tracejit.errors import ArgumentError, DTypeError, locate
-from tracejit.frontend.arrays import dispatch, promotion, random
+from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import integer, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.linear import matmul
@@ -20,6 +20,9 @@ from tracejit.frontend.arrays.functions.ranges import positions
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import check_dimensions, check_shape, floating, floats
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.random import Generator
 
 
 def linear(x: Any, weight: Any, bias: Any = None, /) -> NDArray:
@@ -111,9 +114,7 @@ def embedding(labels: Any, table: Any, /) -> NDArray:
 # ---- dropout
 
 
-def dropout(
-    x: Any, rate: Any, /, *, training: bool = True, generator: random.Generator | None = None
-) -> NDArray:
+def dropout(x: Any, rate: Any, /, *, training: bool = True, generator: Generator | None = None) -> NDArray:
     """Set each element to 0 with probability `rate` and divide the others by 1 - rate; x if not `training`.
 
     0 <= rate < 1. Random numbers come from the stream of x's device, or from a generator (see `tj.random`).
@@ -129,6 +130,7 @@ def dropout(
     array = floating("nn.dropout", x)
     if not training:
         return array
+    random = late.imported("tracejit.frontend.arrays.random")  # few functions need it
     kept = random.uniform(shape=array.shape, device=array.device, generator=generator) >= rate
     return dispatch.apply(ops.where, kept, array * (1 / (1 - rate)), 0)
 

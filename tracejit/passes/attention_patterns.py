@@ -19,7 +19,7 @@ Causal masks are detected from the nodes that compute them (`tracejit.passes.dia
 operator: half of the scores are then not computed.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
 import math

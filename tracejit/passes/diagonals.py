@@ -10,7 +10,7 @@ matrix contains.
 No element is computed, so the cost does not depend on the size of the matrix.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

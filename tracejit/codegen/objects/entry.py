@@ -53,7 +53,7 @@ HEADER: dict[str, type | tuple[type, ...]] = {
 }
 """The fields of an entry's line of JSON, except the key, and their types."""
 
-VERSION = re.compile(r'"?version"?\s*[:=]\s*["\'](\S+)["\']')
+VERSION = r'"?version"?\s*[:=]\s*["\'](\S+)["\']'  # compiled at its first use
 
 
 class DamagedEntryError(TracejitError, ValueError):
@@ -114,7 +114,7 @@ def version(package: str) -> str:
     assert spec is not None
     assert spec.submodule_search_locations is not None
     text = (pathlib.Path(spec.submodule_search_locations[0]) / "_version.py").read_text()
-    return match[1] if (match := VERSION.search(text)) else _digest(text.encode())
+    return match[1] if (match := re.search(VERSION, text)) else _digest(text.encode())
 
 
 @functools.cache

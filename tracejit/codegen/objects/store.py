@@ -46,8 +46,8 @@ REMEMBERED = 4096  # number of misses, and of entries in memory without a folder
 
 REMEDY = "set TRACEJIT_CACHE_DIR to a private folder that can be written"
 NOWHERE = f"there is no home folder to store kernels in; {REMEDY}"
-OURS = re.compile(rf"[0-9a-f]{{{DIGEST}}}\.(kernel|hits)|[0-9a-f]{{16}}\.partial")
-"""The names of files that a store creates."""
+OURS = rf"[0-9a-f]{{{DIGEST}}}\.(kernel|hits)|[0-9a-f]{{16}}\.partial"
+"""The names of files that a store creates, as a regular expression."""
 
 ABANDONED = 3600.0  # seconds after which an unfinished file counts as abandoned by its process
 MARGIN = 16
@@ -259,7 +259,7 @@ class Store:
         try:
             if self.path is None:
                 raise OSError(NOWHERE)
-            names = [name for name in os.listdir(self.path) if OURS.fullmatch(name)]
+            names = [name for name in os.listdir(self.path) if re.fullmatch(OURS, name)]
             return sorted(name[:DIGEST] for name in names if name.endswith(".kernel"))
         except FileNotFoundError:
             return []  # nothing was stored yet
@@ -362,7 +362,7 @@ class Store:
         user = os.geteuid()
         with os.scandir(self.path) as files:
             for file in files:
-                if not OURS.fullmatch(file.name):
+                if not re.fullmatch(OURS, file.name):
                     continue
                 name, suffix = os.path.splitext(file.name)
                 try:

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit import engine
+from tracejit import engine, late
 from tracejit.errors import ArgumentError, TracejitError, locate, message
-from tracejit.frontend.arrays import dispatch, dlpack, fft, linalg, ufunc_methods
+from tracejit.frontend.arrays import dispatch, dlpack, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.functions import NAMESPACE, UFUNCS, elementwise, manipulation
@@ -145,12 +145,18 @@ ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
 """NumPy functions that format arrays as text."""
 
 
-SPACES: dict[str, dict[str, Any]] = {
-    "numpy.linalg": {name: getattr(linalg, name) for name in linalg.__all__},
-    "numpy.fft": {name: getattr(fft, name) for name in fft.__all__},
-    "numpy.lib.stride_tricks": {"sliding_window_view": manipulation.sliding_window_view},
+@functools.cache
+def _names_of(module: str) -> dict[str, Any]:
+    namespace = late.imported(module)
+    return {name: getattr(namespace, name) for name in namespace.__all__}
+
+
+SPACES: dict[str, Callable[[], dict[str, Any]]] = {
+    "numpy.linalg": lambda: _names_of("tracejit.frontend.arrays.linalg"),
+    "numpy.fft": lambda: _names_of("tracejit.frontend.arrays.fft"),
+    "numpy.lib.stride_tricks": lambda: {"sliding_window_view": manipulation.sliding_window_view},
 }
-"""NumPy's submodules of functions, and the counterparts of their names."""
+"""NumPy's submodules of functions; each returns the counterparts of its names."""
 
 
 BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
@@ -176,7 +182,7 @@ def call_function(
     """Implement `NDArray.__array_function__`, after the `conversions` of arguments."""
     name = function.__name__
     where = getattr(function, "__module__", None) or "numpy"
-    names = SPACES.get(where, NAMESPACE)
+    names = SPACES[where]() if where in SPACES else NAMESPACE
     ours = ADAPTED.get(function) or names.get(name)
     if ours is None or getattr(sys.modules[where] if where in SPACES else np, name, None) is not function:
         raise _refuse(f"{where}.{name} has no counterpart for NDArrays", "convert with x.numpy() first")

@@ -13,7 +13,7 @@ without a ``def``, such as dtypes, are declared by `declare`. A function of an e
 declared with the operator (`functions.elementwise`).
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, overload

@@ -4,15 +4,17 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracejit.frontend.jit.state_loops.adoption import KnownTransitions
-from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 from tracejit.frontend.recording.segments import TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.requirements import Requirements
 from tracejit.ir.graph import Graph
 from tracejit.ir.structure import structure
+
+if TYPE_CHECKING:
+    from tracejit.frontend.jit.state_loops.adoption import KnownTransitions
+    from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 
 
 class Timing(NamedTuple):
@@ -97,10 +99,10 @@ class Path(Signature):
     schedule: Any = None
     names: tuple[str, ...] = ()
     segments: tuple[tuple[TreeNode, tuple[Answer, ...]], ...] = ()
-    loops: tuple[LoopReport, ...] = ()
+    loops: "tuple[LoopReport, ...]" = ()
     loop_ends: Mapping[TreeNode, LoopEnd] = field(default_factory=dict)
     timing: Timing | None = None
-    transitions: KnownTransitions | None = None
+    transitions: "KnownTransitions | None" = None
 
     @property
     def paths(self) -> "Sequence[Path]":

@@ -7,15 +7,18 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracejit import ops
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, Signature
-from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 from tracejit.frontend.jit.trace_tree import TraceTree
 from tracejit.frontend.signature.requirements import Requirements, differences
 from tracejit.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from tracejit.frontend.jit.state_loops.loop_steps import LoopReport
 
 
 class Retrace:

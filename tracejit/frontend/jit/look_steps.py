@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.jit import launch_records, number_variables
 from tracejit.frontend.jit.number_variables import Variables
-from tracejit.frontend.jit.state_loops.adoption import Adoption, KnownTransitions
-from tracejit.frontend.jit.state_loops.loop_steps import LoopEmitter, LoopReport
-from tracejit.frontend.jit.state_loops.regions import regions_of
 from tracejit.frontend.recording.segments import Cut, TreeNode
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.conditions import Conditions
 from tracejit.frontend.signature.expressions import Var
 from tracejit.frontend.signature.program import ReplayProgram
+
+if TYPE_CHECKING:
+    from tracejit.frontend.jit.state_loops.adoption import Adoption, KnownTransitions
+    from tracejit.frontend.jit.state_loops.loop_steps import LoopEmitter, LoopReport
 
 
 class LookEmitter:
@@ -60,6 +61,11 @@ class LookEmitter:
         trace = self.trace
         if not trace.looks.cuts:
             return
+        # Imported late: loops over looks need a tenth of the frontend's modules.
+        from tracejit.frontend.jit.state_loops.adoption import Adoption
+        from tracejit.frontend.jit.state_loops.loop_steps import LoopEmitter
+        from tracejit.frontend.jit.state_loops.regions import regions_of
+
         self._adoption = Adoption(self.arguments, self.holds)
         keys = self._adoption.state_keys
         for region in regions_of(trace, self._adoption.adopt()):
@@ -74,7 +80,7 @@ class LookEmitter:
         """Return the transitions that other paths can adopt from this one, which has looks."""
         assert self._adoption is not None
         assert self._conditions is not None
-        return KnownTransitions(self._adoption.by_key, self._conditions)
+        return self._adoption.known_transitions(self._conditions)
 
     def emit(self) -> None:
         """Append the steps, in the order of the body: computations, questions, launches of segments,

@@ -17,12 +17,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from tracejit import collector, compile, engine
+from tracejit import collector, compile, engine, late
 from tracejit.errors import DeviceError, ReplayError, locate
 from tracejit.frontend.jit import launch_records
 from tracejit.frontend.jit.complete import Completion, loop_ends_of, segments_of
 from tracejit.frontend.jit.entries import Path, PiecewiseSignature, RecordedCall, Timing
-from tracejit.frontend.jit.state_loops.first_call import native_iterations
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.kinds import LIBRARY, OWNER
 from tracejit.frontend.recording.location import RUNNERS
@@ -85,7 +84,7 @@ def record(
     with collector.suspended():  # no decorator: errors name the nearest frame outside this package
         while True:
             trace = Trace(name, assumed, dry=not launch, segments=segments)
-            trace.looks.native_iterations = native_iterations
+            trace.looks.native_iterations = _native_iterations
             try:
                 call = _TracedCall(trace, function, args, kwargs)
                 result = call.run_body()
@@ -315,6 +314,11 @@ def _is_librarys(error: Exception) -> bool:
 
 def _no_replay(args: Any, kwargs: Any) -> Any:
     """Placeholder for a replay function that is not yet written."""
+
+
+def _native_iterations(trace: Trace) -> Any:
+    """Import `native_iterations` of `state_loops` at its first use, which is in a body, and call it."""
+    return late.imported("tracejit.frontend.jit.state_loops.first_call").native_iterations(trace)
 
 
 def _line_of(function: Any) -> str | None:

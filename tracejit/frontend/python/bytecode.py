@@ -70,7 +70,7 @@ class Facts(NamedTuple):
     compares: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Mentions:
     """The union of the `Facts` of several code objects; `uses` has the attributes by name."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import sys
-import sysconfig
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,7 +118,7 @@ def knows_layout() -> bool:
     """
     if (
         sys.implementation.name != "cpython"
-        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or "free-threading" in sys.version
         or hasattr(sys, "getobjects")  # a debug build, whose objects have additional links
         or sys.maxsize != (1 << 63) - 1
         or sys.byteorder != "little"

@@ -7,7 +7,7 @@ these tables counts as impure.
 from __future__ import annotations
 
 import types
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from tracejit.frontend.python.kinds import BASES, trusted
@@ -18,6 +18,8 @@ def _names(*lines: str) -> frozenset[str]:
     return frozenset(" ".join(lines).split())
 
 
+NO_ARRAY_WORK: dict[CodeType, str] = {}
+"""Functions of this package that are not array operations, and their public names. Modules add their own."""
 PURE_BUILTINS = _names(
     "abs all any ascii bin callable chr delattr divmod format getattr hasattr hex isinstance",
     "issubclass iter len locals max min oct ord pow repr round setattr sorted sum",

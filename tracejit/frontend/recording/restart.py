@@ -31,7 +31,7 @@ CodePosition = tuple[types.CodeType, int]
 """A position in code: the code object, and the offset of the instruction."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Assumptions:
     """Assumptions under which a call is recorded: the initial ones, corrected by the results of earlier
     recordings.

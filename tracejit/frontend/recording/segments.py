@@ -7,7 +7,7 @@ Invariants:
 - Segments with the same structure share a schedule: the iterations of a loop are compiled once.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import weakref
 from collections import deque

@@ -58,7 +58,7 @@ each pair of tasks.
 UINT64 = np.dtype("uint64")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Body:
     """Facts about the running body, provided by its surroundings.
 

@@ -11,7 +11,7 @@ flushes the pending eager operations of arrays, and returns the values that the 
   the viewed range of the same memory, so that the offset is a run-time value.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import dataclasses
 import inspect

@@ -8,7 +8,7 @@ An object has a name (``K8``). A variable of the program is a variable of the fu
 a list (``a1[7]``).
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import itertools
 import operator

@@ -44,7 +44,7 @@ BY_VALUE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False)
 class Requirement:
     """The requirement of a signature on one value. Requirements with the same conditions are equal.
 

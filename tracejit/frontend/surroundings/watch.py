@@ -22,19 +22,14 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.frontend.arrays import random
 from tracejit.frontend.python.kinds import OURS, OWNER, USERS
-from tracejit.frontend.python.purity import REMEDY, impure, impure_library
+from tracejit.frontend.python.purity import NO_ARRAY_WORK, REMEDY, impure, impure_library
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.surroundings.surroundings import Surroundings
 
-NO_ARRAY_WORK = {
-    engine.push.__code__: "tj.engine.push",
-    engine.wait_all.__code__: "tj.wait_all",
-    random.seed.__code__: "tj.random.seed",
-}
-"""Functions of this package that are not array operations."""
+NO_ARRAY_WORK[engine.push.__code__] = "tj.engine.push"
+NO_ARRAY_WORK[engine.wait_all.__code__] = "tj.wait_all"
 LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
 """NumPy functions that read a captured array's content without a call of the array's methods."""
 

@@ -11,7 +11,7 @@ The function `fits` decides whether the kernels of the readers can do so. Single
 still written separately: they are small, and are faster to read contiguously.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple

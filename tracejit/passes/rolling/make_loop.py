@@ -9,7 +9,7 @@ read or stored at moving offsets becomes one window, if all offsets of an iterat
 A result of an iteration is identified by a pair (index of its node in the iteration, index of the output).
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple

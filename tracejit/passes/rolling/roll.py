@@ -15,7 +15,7 @@ Neither are iterations that cannot be proved equal. The recorded graph's note ``
 reasons.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import bisect
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -26,7 +26,6 @@ from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
-from tracejit.passes.rolling.make_loop import make_loop
 from tracejit.passes.rolling.periods import Periods
 from tracejit.passes.rolling.wiring import NotRollable, RecordedGraph, WireKind, wiring_of
 
@@ -297,6 +296,8 @@ class _Level:
             n_operators = self.known.get(key)
             if n_operators is None:
                 continue
+            from tracejit.passes.rolling.make_loop import make_loop  # imported late: few graphs have loops
+
             try:
                 _check_work(nodes[position : position + period], n_operators)
                 wiring = wiring_of(recorded, position, period, iterations, MIN_NESTED_ITERATIONS)

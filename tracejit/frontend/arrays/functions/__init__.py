@@ -70,8 +70,9 @@ MODULES = (
     *(padding, placing, pointwise, polynomials, quantiles, ranges, reductions, scans),
     *(sorting, statistics, windows),
 )
+_NUMPY_NAMES = frozenset(np.__all__)
 _NUMPY_UFUNCS = {
-    name: f for name, f in sorted(vars(np).items()) if isinstance(f, np.ufunc) and name in np.__all__
+    name: f for name, f in sorted(vars(np).items()) if isinstance(f, np.ufunc) and name in _NUMPY_NAMES
 }
 
 NAMESPACE: dict[str, Any] = {d.name: d.value for m in MODULES for d in DECLARED[m.__name__].values()}

@@ -168,7 +168,7 @@ def _text(labels: Sequence[Label]) -> str:
 # -- terms ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Term:
     """An array with one label for each dimension, all different."""
 

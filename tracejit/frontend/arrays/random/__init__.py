@@ -22,7 +22,7 @@ Modules; each imports only modules to its right and below:
                                    distribution function and its inverse
 
 The package imports `axes`, `core`, `devices`, `direct`, `dispatch`, `functions`, `hints`, `ir`, `linalg`,
-`ops`, `promotion` and `recording`. `ndarray` is imported for type checkers only.
+`ops`, `promotion`, `python` and `recording`. `ndarray` is imported for type checkers only.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ import numpy as np
 from tracejit.forking import make_lock
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.devices import chosen_device
+from tracejit.frontend.python.purity import NO_ARRAY_WORK
 from tracejit.frontend.recording.origins import RuntimeNumber
 from tracejit.frontend.recording.recording import Recording
 from tracejit.ir.graph import Value
@@ -162,6 +163,9 @@ def seed(value: int | None) -> None:
         _seed[0] = None if value is None else integer("random.seed", value)
         for device, known in _streams.items():
             known.seed(_seed_of(device))
+
+
+NO_ARRAY_WORK[seed.__code__] = "tj.random.seed"
 
 
 def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Value, Value]:

@@ -225,6 +225,10 @@ class Adoption:
                 else:
                     self.by_key[key] = known
 
+    def known_transitions(self, conditions: Conditions) -> KnownTransitions:
+        """Return the transitions that other paths can adopt from this one."""
+        return KnownTransitions(self.by_key, conditions)
+
     def adopt(self) -> list[AdoptedTransition]:
         """Adopt the transitions of other paths that lie between states of this one."""
         found: dict[Interned, tuple[KnownTransition, KnownTransitions]] = {}

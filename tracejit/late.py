@@ -1,0 +1,54 @@
+"""Names that are imported at their first use: eager imports of all would double the time of the start.
+
+Their modules are imported in a separate thread. Bodies are watched in the thread that traces them, and the
+code executed by an import is not part of the body that happens to use the module first.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+
+@functools.cache
+def imported(name: str) -> ModuleType:
+    """Import a module in a separate thread."""
+    outcome: list[ModuleType | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(importlib.import_module(name))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, name="tracejit import")
+    thread.start()
+    thread.join()
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def attribute(
+    package: str, name: str, origins: Mapping[str, str], modules: Mapping[str, str] | None = None
+) -> Any:
+    """Import an attribute of a package at its first use.
+
+    origins: by name: the module that defines the attribute.
+    modules: by name: the module that is the attribute.
+    """
+    namespace = sys.modules[package]
+    if modules and name in modules:
+        value: Any = imported(modules[name])
+    elif name in origins:
+        value = getattr(imported(origins[name]), name)
+    else:
+        # With `name` and `obj`, Python adds suggestions to the error.
+        raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=namespace)
+    setattr(namespace, name, value)
+    return value
