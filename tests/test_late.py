@@ -1,6 +1,7 @@
 """Names that are imported at their first use are those of their modules, inside traced bodies too."""
 
 import importlib
+import os
 import subprocess
 import sys
 
@@ -107,6 +108,32 @@ for _ in range(3):
     root(tj.asarray(1.0)), count(tj.asarray(np.linspace(0, 1, 300))), rolled(tj.ones(4)), unrolled(tj.ones(4))
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_first_uses_and_compilations_at_exit_need_no_thread(tmp_path):
+    """As in Python 3.12 when the interpreter ends."""
+    program = """
+import atexit, threading
+import tracejit as tj
+
+def refuse(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+@atexit.register
+def last():
+    threading.Thread.start = refuse
+    x = tj.asarray([-1.0, 2.0])
+    print(tj.nn.relu(x) * 3, tj.jit(lambda x: tj.sin(x).sum())(x * 0))
+
+print(tj.jit(lambda x: tj.exp(x) + 1)(tj.zeros(2)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TRACEJIT_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("[2. 2.]\n[0. 6.] 0.0\n", "")
 
 
 def test_unknown_names_are_attribute_errors_with_suggestions():

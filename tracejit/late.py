@@ -27,8 +27,12 @@ def imported(name: str) -> ModuleType:
             outcome.append(error)
 
     thread = threading.Thread(target=run, name="tracejit import")
-    thread.start()
-    thread.join()
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter shuts down and starts no more threads
+        run()
+    else:
+        thread.join()
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]

@@ -356,14 +356,21 @@ def _compile(missing: Sequence[Promised]) -> None:
 
     drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
     finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
-    finisher.start()
+    is_parallel = True
+    try:
+        finisher.start()
+    except RuntimeError:  # the interpreter shuts down and starts no more threads
+        is_parallel = False
     try:
         for recipe, promise in sorted(missing, key=lambda promised: promised[0].handwritten):
             drafts.put((promise, _drafted(recipe)))
         collector.collect_young()  # otherwise everything Numba allocated is traversed when the pause ends
     finally:
         drafts.put(None)
-        finisher.join()
+        if is_parallel:
+            finisher.join()
+        else:
+            _finish_all(drafts)
 
 
 @contextmanager
