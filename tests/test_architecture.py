@@ -16,7 +16,7 @@ import tracejit as tj
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-FOR_ALL = {"errors", "config", "collector", "device_kinds", "forking", "interpreter", "late"}
+FOR_ALL = {"errors", "config", "collector", "device_kinds", "forking", "interpreter", "lazy"}
 PACKAGES = sorted(
     file.parent for top in ("tracejit", "kernels") for file in (ROOT / top).rglob("__init__.py")
 )

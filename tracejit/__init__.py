@@ -27,7 +27,7 @@ Packages and modules, from users down; each imports only those to its right and 
     tuning                   sizes and costs by kind of device
     ops                      one declaration per operator
     ir                       types, graphs, views
-    config, collector, device_kinds, forking, interpreter, late, errors
+    config, collector, device_kinds, forking, interpreter, lazy, errors
                              for all layers: settings, pauses of the garbage collector, kinds of devices,
                              locks that survive a fork, the check of the interpreter, names that are imported
                              at their first use, errors
@@ -44,7 +44,7 @@ import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses un
 
 # isort: split
 from tracejit import collector as _collector
-from tracejit import late as _late
+from tracejit import lazy as _lazy
 
 with _collector.suspended():  # collections would take a tenth of the import
     from tracejit import engine, errors
@@ -88,7 +88,7 @@ if TYPE_CHECKING:  # names that are imported late
 __version__ = "0.1.0"
 
 
-_LATE_MODULES = {
+_LAZY_MODULES = {
     "data": "tracejit.data",
     "distributed": "tracejit.distributed",
     "fft": "tracejit.frontend.arrays.fft",
@@ -99,7 +99,7 @@ _LATE_MODULES = {
     "random": "tracejit.frontend.arrays.random",
 }
 """Modules of the package that are imported at their first use."""
-_LATE_NAMES = {
+_LAZY_NAMES = {
     "BoundGraph": "tracejit.graphs.bound",
     "Drawing": "tracejit.drawing.drawing",
     "GraphInterface": "tracejit.graphs.interface",
@@ -131,7 +131,7 @@ if not TYPE_CHECKING:  # so that type checkers report a misspelt name
 
     def __getattr__(name: str) -> Any:
         try:
-            return _late.attribute(__name__, name, _LATE_NAMES, _LATE_MODULES)
+            return _lazy.attribute(__name__, name, _LAZY_NAMES, _LAZY_MODULES)
         except AttributeError as error:
             if error.name == name:
                 error.args = (f"{error}{_hint('module', name)}",)
@@ -139,7 +139,7 @@ if not TYPE_CHECKING:  # so that type checkers report a misspelt name
 
     def __dir__() -> list[str]:
         """List all names, including those imported lazily."""
-        return sorted({*globals(), *_LATE_MODULES, *_LATE_NAMES})
+        return sorted({*globals(), *_LAZY_MODULES, *_LAZY_NAMES})
 
 
 from_dlpack = interop.from_dlpack

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit import late, ops
+from tracejit import lazy, ops
 from tracejit.errors import ArgumentError, DTypeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import integer, normalize_axis
@@ -130,7 +130,7 @@ def dropout(x: Any, rate: Any, /, *, training: bool = True, generator: Generator
     array = floating("nn.dropout", x)
     if not training:
         return array
-    random = late.imported("tracejit.frontend.arrays.random")  # few functions need it
+    random = lazy.import_module("tracejit.frontend.arrays.random")  # few functions need it
     kept = random.uniform(shape=array.shape, device=array.device, generator=generator) >= rate
     return dispatch.apply(ops.where, kept, array * (1 / (1 - rate)), 0)
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit import engine, late
+from tracejit import engine, lazy
 from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch, dlpack, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore
@@ -147,7 +147,7 @@ ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
 
 @functools.cache
 def _names_of(module: str) -> dict[str, Any]:
-    namespace = late.imported(module)
+    namespace = lazy.import_module(module)
     return {name: getattr(namespace, name) for name in namespace.__all__}
 
 

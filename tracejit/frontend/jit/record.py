@@ -17,7 +17,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from tracejit import collector, compile, engine, late
+from tracejit import collector, compile, engine, lazy
 from tracejit.errors import DeviceError, ReplayError, locate
 from tracejit.frontend.jit import launch_records
 from tracejit.frontend.jit.complete import Completion, loop_ends_of, segments_of
@@ -318,7 +318,7 @@ def _no_replay(args: Any, kwargs: Any) -> Any:
 
 def _native_iterations(trace: Trace) -> Any:
     """Import `native_iterations` of `state_loops` at its first use, which is in a body, and call it."""
-    return late.imported("tracejit.frontend.jit.state_loops.first_call").native_iterations(trace)
+    return lazy.import_module("tracejit.frontend.jit.state_loops.first_call").native_iterations(trace)
 
 
 def _line_of(function: Any) -> str | None:

@@ -118,7 +118,6 @@ def knows_layout() -> bool:
     """
     if (
         sys.implementation.name != "cpython"
-        or "free-threading" in sys.version
         or hasattr(sys, "getobjects")  # a debug build, whose objects have additional links
         or sys.maxsize != (1 << 63) - 1
         or sys.byteorder != "little"

@@ -8,18 +8,18 @@ import sys
 import pytest
 
 import tracejit as tj
-from tracejit import late
+from tracejit import lazy
 
-LATE = {
-    "tracejit": {**tj._LATE_NAMES, **dict.fromkeys(tj._LATE_MODULES)},
+LAZY = {
+    "tracejit": {**tj._LAZY_NAMES, **dict.fromkeys(tj._LAZY_MODULES)},
     "tracejit.nn": {**tj.nn._ORIGINS, "init": None},
 }
 
 
-@pytest.mark.parametrize("package", LATE)
-def test_late_names_are_those_of_their_modules(package):
+@pytest.mark.parametrize("package", LAZY)
+def test_lazy_names_are_those_of_their_modules(package):
     namespace = importlib.import_module(package)
-    for name, origin in LATE[package].items():
+    for name, origin in LAZY[package].items():
         value = getattr(namespace, name)
         if origin is None:
             assert value is sys.modules[value.__name__]
@@ -29,8 +29,9 @@ def test_late_names_are_those_of_their_modules(package):
         assert name in vars(namespace)  # the next use looks no further
 
 
-def test_the_public_names_of_nn_are_the_late_ones():
-    assert sorted(tj.nn.__all__) == sorted(tj.nn._ORIGINS)
+def test_the_public_names_of_nn_are_those_of_its_modules():
+    for module, names in tj.nn._MODULES.items():
+        assert sorted(names.split()) == sorted(importlib.import_module(f"tracejit.nn.{module}").__all__)
     namespace = {}
     exec("from tracejit.nn import *", namespace)
     assert namespace["relu"] is tj.nn.relu
@@ -40,8 +41,8 @@ def test_the_start_imports_none_of_them():
     program = "import sys, tracejit; print([m for m in sys.modules if m.startswith('tracejit.')])"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     loaded = set(eval(shown))
-    late_modules = {*tj._LATE_NAMES.values(), *tj._LATE_MODULES.values(), *tj.nn._ORIGINS.values()}
-    assert not loaded & late_modules
+    lazy_modules = {*tj._LAZY_NAMES.values(), *tj._LAZY_MODULES.values(), *tj.nn._ORIGINS.values()}
+    assert not loaded & lazy_modules
 
 
 def test_the_first_use_may_be_in_a_traced_body():
@@ -144,7 +145,7 @@ def test_unknown_names_are_attribute_errors_with_suggestions():
 
 def test_errors_of_an_import_reach_the_first_use():
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        late.attribute("tracejit.nn", "anything", {"anything": "tracejit.nn.no_such_module"})
+        lazy.attribute("tracejit.nn", "anything", {"anything": "tracejit.nn.no_such_module"})
 
 
 def test_present_objects_become_old_and_stay_collectable():

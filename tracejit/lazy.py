@@ -1,6 +1,6 @@
-"""Names that are imported at their first use: eager imports of all would double the time of the start.
+"""Lazy imports: attributes of packages whose modules are imported at their first use.
 
-Their modules are imported in a separate thread. Bodies are watched in the thread that traces them, and the
+The modules are imported in a separate thread. Bodies are watched in the thread that traces them, and the
 code executed by an import is not part of the body that happens to use the module first.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 
 @functools.cache
-def imported(name: str) -> ModuleType:
-    """Import a module in a separate thread."""
+def import_module(name: str) -> ModuleType:
+    """Import a module in a separate thread, or in this one if the interpreter starts no more threads."""
     outcome: list[ModuleType | BaseException] = []
 
     def run() -> None:
@@ -29,7 +29,7 @@ def imported(name: str) -> ModuleType:
     thread = threading.Thread(target=run, name="tracejit import")
     try:
         thread.start()
-    except RuntimeError:  # the interpreter shuts down and starts no more threads
+    except RuntimeError:  # the interpreter shuts down
         run()
     else:
         thread.join()
@@ -48,9 +48,9 @@ def attribute(
     """
     namespace = sys.modules[package]
     if modules and name in modules:
-        value: Any = imported(modules[name])
+        value: Any = import_module(modules[name])
     elif name in origins:
-        value = getattr(imported(origins[name]), name)
+        value = getattr(import_module(origins[name]), name)
     else:
         # With `name` and `obj`, Python adds suggestions to the error.
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=namespace)
